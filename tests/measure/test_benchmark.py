@@ -128,6 +128,14 @@ def test_a_new_best_is_checked_against_the_baseline_right_after(bench, vmfb, inp
     assert baseline.now_s < 1
 
 
+def test_what_is_a_record_at_any_drift_is_not_checked_again(bench, vmfb, inputs):
+    baseline = InterleavedBaseline(vmfb["add"], every=1000, limit=2.0)
+    bench.time(vmfb["subtract"], inputs, baseline=baseline)
+    baseline.reference_s = baseline.now_s = 1000.0
+    bench.time(vmfb["subtract"], inputs, baseline=baseline, best_s=1000.0)
+    assert baseline.now_s == 1000.0
+
+
 @pytest.mark.parametrize(
     ("seconds", "found", "looks"),
     [((2.0, 1.0), 1.0, 2), ((2.0, 3.0), 2.0, 2), ((1.02, 0.5), 1.02, 1), ((0.5, 0.1), 0.5, 1)],

@@ -78,6 +78,22 @@ def test_warmup_goes_on_until_stable_and_is_no_sample(machine):
     assert max(result.samples) == pytest.approx(0.01)
 
 
+def test_a_long_call_is_its_own_warmup(machine):
+    policy = replace(POLICY, max_s=0.1, long_s=0.03)
+    result = measure(machine.program(0.12, 0.08), policy, clock=machine.clock)
+    assert (result.samples, result.warmup) == (pytest.approx((0.12,)), ())
+    result = measure(machine.program(0.04), policy, clock=machine.clock)
+    assert len(result.samples) == machine.calls - 1 == 3, "until the time for samples has passed"
+    result = measure(machine.program(0.02), policy, clock=machine.clock)
+    assert result.warmup == pytest.approx((0.02, 0.02)), "a short one is warmed up"
+
+
+def test_a_long_first_look_is_the_warmup(machine):
+    policy = replace(POLICY, max_s=0.1, long_s=0.03)
+    result = measure(machine.program(0.12, 0.08), policy, best_s=0.07, clock=machine.clock)
+    assert (result.samples, result.warmup) == (pytest.approx((0.08, 0.08)), pytest.approx((0.12,)))
+
+
 def test_short_calls_are_batched(machine):
     result = measure(machine.program(10e-6), POLICY, executions=2, clock=machine.clock)
     assert result.executions_per_sample >= 2 * 20

@@ -124,6 +124,24 @@ def test_what_there_is_no_time_for_is_what_matters_least(
     assert any(left in event.text for event in events if isinstance(event, Note))
 
 
+@pytest.mark.parametrize(("count", "kept"), [(1, "c"), (10, "cba")])
+def test_in_a_hurry_what_is_next_to_nothing_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, kept: str
+) -> None:
+    """A quarter of the time has passed with the first, the others are 2 or 17% of the program."""
+    monkeypatch.setattr(defaults, "_AT_ONCE", 1)
+    pool = PlayedPool()
+    with Database.open(tmp_path / "t.db") as store:
+        context, _ = played_context(tmp_path, store, PlayedBenchmark(lambda path: 1e-3), pool)
+        context.deadlines = Deadlines(1000.0, 0.0, lambda: 15.0 * len(pool.jobs))
+        prepared = played_variant(*(played_task(tmp_path, name) for name in "abc"))
+        for number, task in zip((count, count, 110), prepared.tasks, strict=True):
+            task.count = number
+        measure_defaults(context, prepared, 1.0, 100.0)
+    assert {task.name for task in prepared.tasks} == set(kept)
+    assert {one.name for one in prepared.skipped} == set("abc") - set(kept)
+
+
 def test_a_default_that_is_wrong_is_not_tuned(tmp_path: Path) -> None:
     prepared, pool, _ = measured(tmp_path, PlayedBenchmark(verify=of("b", [WRONG], [RIGHT])))
     assert [t.name for t in prepared.tasks] == ["a"]
@@ -292,6 +310,24 @@ def test_what_pads_is_measured_though_others_have_no_time(
     assert {one.name for one in prepared.tasks} == {convolution.name, padded.name}
     assert padded.default_s == pytest.approx(1e-3)
     assert [one.name for one in prepared.skipped] == [little.name]
+
+
+@pytest.mark.parametrize(("dispatch_s", "padded_s"), [(0.1, 0.1), (1e-9, 0.25)])
+def test_what_pads_is_left_out_where_it_is_next_to_nothing(
+    tmp_path: Path, dispatch_s: float, padded_s: float
+) -> None:
+    """The compiler's code takes many times what it should: 0.1 s, beside which padding is little;
+    of a dispatch that takes a nanosecond that is not known."""
+    device, pool = PlayedBenchmark(of("a", dispatch_s, 0.25)), SitePool(FLOAT64)
+    with Database.open(tmp_path / "t.db") as store:
+        context, _ = played_context(tmp_path, store, device, pool)
+        context.deadlines.took("running the program by default", 1.0)
+        plain, padded = (played_task(tmp_path, name) for name in ("a", "padded"))
+        as_chain(padded, pads=True, a=2)
+        measure_defaults(context, played_variant(plain, padded), 1.0)
+    compiled = [job.tag for job in pool.jobs if job.task is compile_site_program]
+    assert compiled == ([] if dispatch_s == padded_s else [padded])
+    assert padded.default_s == pytest.approx(padded_s)
 
 
 @pytest.mark.parametrize("method", [FLOAT64, "an unoptimised compile"])

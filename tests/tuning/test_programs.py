@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from played_run import RIGHT, WRONG
 
 from tilewright.argument import ArgumentType
+from tilewright.errors import UserError
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import CompileRequest, compile_pool, compile_source
 from tilewright.measure.device_options import DeviceOptions, Parameters
@@ -18,9 +20,11 @@ from tilewright.measure.inputs import load_arguments, turned_inputs, write_input
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.statistics import Measurement
 from tilewright.target import parse_target
+from tilewright.toolchain import CompileOutcome
 from tilewright.trial import Status
+from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.programs import Build, Programs, quick_timing
+from tilewright.tuning.programs import Build, Programs, compiling, quick_timing
 from tilewright.tuning.variants import DEFAULT_VARIANT
 
 SAMPLES = (1.0, 1.0, 1.0, 3.0, 5.0, 5.0, 5.0)
@@ -113,6 +117,63 @@ def test_what_is_right_with_one_set_of_inputs_alone_is_found(tmp_path: Path) -> 
         tested = made.compare_all_outputs(some)
         assert tested.status is Status.WRONG_RESULT
         assert tested.message.startswith("with other inputs: ")
+
+
+class Compiler:
+    """Compiles nothing, for as long as it is not let go on."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def compile(self, *_: Any, **__: Any) -> CompileOutcome:
+        self.begun.set()
+        assert self.go_on.wait(60.0)
+        return CompileOutcome(True, 3.0)
+
+    def stop(self) -> None:
+        self.go_on.set()
+
+
+def compiling_with(folder: Path, cores: int) -> tuple[Any, Compiler]:
+    compiler = Compiler()
+    context: Any = SimpleNamespace(
+        program=SimpleNamespace(path=folder),
+        toolchain=compiler,
+        work=folder,
+        target=SimpleNamespace(cores=cores),
+        deadlines=Deadlines(None, 0.0),
+        flags=lambda *_: (),
+    )
+    return context, compiler
+
+
+def test_a_program_is_compiled_while_something_else_is_done(tmp_path: Path) -> None:
+    context, compiler = compiling_with(tmp_path, 2)
+    with compiling(context, Build("default", DEFAULT_VARIANT)) as compiled:
+        assert compiler.begun.wait(60.0)
+        compiler.go_on.set()
+        made = compiled()
+    assert (made.ok, made.seconds) == (True, 3.0)
+    assert made.vmfb == tmp_path / "programs" / "default.vmfb"
+    assert context.deadlines.each("compiling the program", 0.0) == 3.0
+
+
+def test_with_one_thread_it_is_compiled_when_it_is_asked_for(tmp_path: Path) -> None:
+    context, compiler = compiling_with(tmp_path, 1)
+    with compiling(context, Build("default", DEFAULT_VARIANT)) as compiled:
+        assert not compiler.begun.is_set()
+        compiler.go_on.set()
+        assert compiled().ok
+
+
+def test_a_compiler_is_ended_where_what_is_done_beside_it_fails(tmp_path: Path) -> None:
+    context, compiler = compiling_with(tmp_path, 2)
+    beside = compiling(context, Build("default", DEFAULT_VARIANT))
+    beside.__enter__()
+    assert compiler.begun.wait(60.0)
+    failure = UserError("no such function")
+    assert not beside.__exit__(UserError, failure, None), "it is raised again"
+    assert compiler.go_on.is_set()
 
 
 def test_integers_are_not_turned(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tilewright.measure.pool import WorkerPool
 from tilewright.target import parse_target
 from tilewright.toolchain import Toolchain
 from tilewright.trial import Status
+from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.roundings import Roundings
@@ -118,6 +119,17 @@ def test_what_judging_takes_is_compiled_while_there_is_time(
     assert len(case.notes) == 1, "a right program is the first that is compared"
     case.context.left_s, case.programs.seconds_each = 1.0, 1.0
     assert case.programs.compare_all_outputs(case.build(scaled(1 + 2.0**-22))).ok
+
+
+def test_what_judging_takes_is_compiled_beside_the_programs(
+    tmp_path: Path, compilers: WorkerPool, device: Benchmark
+) -> None:
+    case = Case(tmp_path, compilers, device, PLAIN)
+    case.context.target = SimpleNamespace(cores=2)
+    case.context.deadlines = Deadlines(None, 0.0)
+    (built,) = case.programs.build_all([Build("one", DEFAULT_VARIANT)])
+    assert built.ok, built.error
+    assert [one.name for one in tmp_path.rglob("moved_*.vmfb")] == ["moved_0.vmfb"]
 
 
 def test_another_way_is_compiled_only_where_the_first_does_not_tell(

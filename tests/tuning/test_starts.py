@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,12 +47,11 @@ def test_channels_last_come_first_where_there_are_convolutions(
     target = SimpleNamespace(cores=2, is_gpu=False)
     context: Any = SimpleNamespace(options=TuneOptions(effort="quick"), target=target)
     monkeypatch.setattr(starts, "all_channels_last", lambda _: whole)
-    monkeypatch.setattr(starts, "guessed_s", lambda workload, *_: workload)
 
     def layouts(op: str, seconds: float = 1.0) -> list[str]:
         site = SimpleNamespace(dispatches=("a",))
         tasks = [
-            SimpleNamespace(is_chain=False, names=[name], count=1, workload=s)
+            SimpleNamespace(is_chain=False, names=[name], guessed_s=s)
             for name, s in {"a": seconds, "b": 99.0}.items()
         ]
         facts = SimpleNamespace(ops=(op,), tunable=object(), site=site)
@@ -109,8 +109,10 @@ def test_a_start_ends_while_its_program_can_be_made_and_proven(
     limits.took("reading the dispatches", 20.0)
     assert _left_s(context) == 29.5, "what is told is of each dispatch"
     context.rounds = True
-    assert _left_s(context) == 19.5, "the program is compiled once more for what rounding does"
-    context.rounds = False
+    assert _left_s(context) == 25.5, "beside it another is compiled for what rounding does"
+    target, context.target = context.target, replace(context.target, cores=1)
+    assert _left_s(context) == 19.5, "or after it"
+    context.target, context.rounds = target, False
     now[0] = 50.0
     assert _left_s(context) == 0.0
     limits.took("trying a candidate", 1.0)
@@ -132,6 +134,19 @@ def test_code_that_kernels_take_the_place_of_is_not_expected_again(
     assert late is not None
     assert early is not None
     assert early > late + 60.0, "most of the 30 s is code of a few dispatches"
+
+
+def test_what_is_no_code_yet_says_what_kernels_leave(tmp_path: Path, store: Database) -> None:
+    context, _ = played_context(tmp_path, store)
+    context.deadlines = limits = Deadlines(200.0, 0.0, lambda: 0.0)
+    limits.took("compiling the program", 30.0)
+    limits.took("reading the dispatches", 20.0)
+    late = _left_s(context)
+    limits.took("finding the dispatches", 4.0)
+    early = _left_s(context)
+    assert late is not None
+    assert early is not None
+    assert early > late + 50.0, "finding them is all of the compiler but the code"
 
 
 @pytest.mark.parametrize(("given_s", "kept_s"), [(1.0, 8.0), (60.0, 60.0)])

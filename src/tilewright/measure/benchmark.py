@@ -184,6 +184,8 @@ class Benchmark:
             baseline.inputs if baseline else None,
             baseline.parameters if baseline else None,
             baseline.reference_s if baseline else None,
+            # One quotient may be as far off as is corrected, and the best's the other way.
+            baseline.limit**-2 if baseline else 0.0,
         )
         reply = self.ask(tasks.time_program, request, timeout_s)
         if isinstance(reply, WorkerFailure):

@@ -83,7 +83,8 @@ class TimeRequest:
     baseline: path of the default's vmfb, to be timed before the candidate if `baseline_first`, and
     after it if the candidate takes less than `best_s`; with `baseline_inputs` and
     `baseline_parameters` where they are not the candidate's. usual_s: what the baseline took at the
-    reference: where it seems to take longer it is timed twice.
+    reference: where it seems to take longer it is timed twice. record_below: of `best_s`; what is
+    faster is a record whatever the baseline says, which is not asked.
     """
 
     vmfb: Vmfb
@@ -98,6 +99,7 @@ class TimeRequest:
     baseline_inputs: InputSet | None = None
     baseline_parameters: Parameters | None = None
     usual_s: float | None = None
+    record_below: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -266,7 +268,7 @@ def time_program(state: WorkerState, request: TimeRequest) -> TimeReply:
     promising = (
         request.best_s is not None
         and not measurement.dropped
-        and measurement.quartile_s < request.best_s
+        and request.record_below * request.best_s <= measurement.quartile_s < request.best_s
     )
     if request.baseline and promising:
         after = _time_baseline(state, request)

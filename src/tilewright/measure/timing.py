@@ -65,6 +65,8 @@ class TimingPolicy:
     prime: the program runs once before any of this, unjudged. Drivers of GPUs finish compiling a
         kernel, or bring its code to the device, when it is first used: seconds for a kernel of
         microseconds.
+    long_s: a call that takes longer needs no warm-up, since what the first one pays besides is
+        little of it: the first is a sample. None: all calls are warmed up.
     """
 
     warmup_max_s: float = 0.03
@@ -82,6 +84,7 @@ class TimingPolicy:
     drop_look_s: float = 5e-3
     deadline_s: float = 30.0
     prime: bool = False
+    long_s: float | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -157,17 +160,24 @@ def measure(
 
     begin = clock()
     last = math.inf
-    for calls in range(policy.warmup_max_calls):
+    samples: list[float] = []
+    long_s = math.inf if policy.long_s is None else policy.long_s
+    looked_at_s = sum(warmup)
+    for calls in range(policy.warmup_max_calls if looked_at_s <= long_s else 0):
         now = clock()
         if calls and (now - begin >= policy.warmup_max_s or now - start >= policy.deadline_s):
             break
         current = timed(call, executions)
+        if current * executions > long_s:
+            samples.append(current)
+            break
         warmup.append(current)
         if abs(current - last) <= policy.warmup_tolerance * current:
             break
         last = current
 
-    call_s = warmup[-1] * executions if warmup else timed(call, executions) * executions
+    known = samples or warmup
+    call_s = known[-1] * executions if known else timed(call, executions) * executions
     batch = max(1, math.ceil(policy.min_sample_s / call_s)) if call_s > 0 else 1
 
     def sample() -> float:
@@ -176,12 +186,11 @@ def measure(
             call()
         return (clock() - begin) / (batch * executions)
 
-    samples: list[float] = []
     converged = False
     enough = math.inf
     if best_s is not None and policy.hopeless_factor is not None:
         enough = policy.hopeless_factor * best_s
-    begin = clock()
+    begin = clock() - sum(samples) * executions
     while not samples or (
         len(samples) < policy.max_samples
         and clock() - begin < policy.max_s

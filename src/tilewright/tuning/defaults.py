@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -23,6 +24,7 @@ from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import DispatchesRanked, DispatchRow
 from tilewright.tuning.extract_tasks import ISOLATED_FLAG
 from tilewright.tuning.prepared_variant import PreparedVariant, Skipped
+from tilewright.tuning.programs import RUNNING
 from tilewright.tuning.reference_tasks import (
     FLOAT64,
     SITE_FLAG,
@@ -33,7 +35,7 @@ from tilewright.tuning.reference_tasks import (
     make_reference,
     make_site_data,
 )
-from tilewright.tuning.task import DispatchTask, guessed_s, rotations_for
+from tilewright.tuning.task import DispatchTask, rotations_for
 from tilewright.tuning.worker_tasks import compile_candidate
 
 # Another way through the compiler: no vectors, no fused multiply-adds, no loop transformations.
@@ -52,8 +54,16 @@ _TIMEOUT_S = 300.0
 # Tasks that data is made for between looks at the clock: two or three jobs each, so that workers do
 # not wait for each other often.
 _AT_ONCE = 16
+# Where time is short: tasks that are guessed to take so little of all together are left out, once
+# this part of the time for measuring has passed.
+_LITTLE, _LITTLE_AFTER = 0.02, 0.25
+# A program that takes so many times what its dispatches are guessed to take.
+_SLOW = 8.0
+# Of what a dispatch takes: what padding its data may be guessed to take at most, where the two are
+# not compiled as one. So many times its bytes are moved then, at such a rate at least.
+_PADDING, _MOVED, _BYTES_PER_S = 0.05, 3, 5e9
 _NO_TIME = "no time to measure it (--time-limit)"
-_TIMING = TimingPolicy(max_s=0.1, drop_factor=None)
+_TIMING = TimingPolicy(max_s=0.1, drop_factor=None, long_s=0.03)
 # A submission to a GPU that lasts longer is made so short.
 _LONGEST_S, _SHORTER_S = 0.25, 0.05
 
@@ -80,15 +90,18 @@ def measure_defaults(
     end = context.deadlines.measured_by()
     if end is not None and within_s is not None:
         end = min(end, context.deadlines.clock() + within_s)
-    _in_time(context, prepared.tasks, end, _make_data)
+    apart = _is_slow(context, prepared.tasks)
+    guessed_s = sum(task.guessed_s for task in prepared.tasks if not task.is_chain)
+    hurry = None if end is None else _Hurry(context.deadlines.clock(), end, _LITTLE * guessed_s)
+    _in_time(context, prepared.tasks, hurry, partial(_make_data, apart=apart))
     _time_all(context, [t for t in prepared.tasks if not t.is_chain])
     # What a site of several dispatches takes is what these take, as far as each is known alone: it
     # is compiled as one where it has finalists.
     chains = [t for t in prepared.tasks if t.is_chain and t.data is not None]
-    _time_all(context, [t for t in chains if _is_padded(t)])
+    _time_all(context, [t for t in chains if _is_padded(t) and not apart])
     others = [t for t in chains if t.default_s is None and not _sum_default(t, prepared)]
     others = [t for t in others if not t.failure]
-    _in_time(context, others, end, _compile_chains)
+    _in_time(context, others, hurry, _compile_chains)
     _time_all(context, others)
     for task in [t for t in prepared.tasks if t.failure or t.default_s is None]:
         late = task.failure == _NO_TIME
@@ -107,6 +120,16 @@ def measure_defaults(
     _announce(context, prepared)
 
 
+def _is_slow(context: RunContext, tasks: Sequence[DispatchTask]) -> bool:
+    """Whether the compiler's code for a program takes many times what it should.
+
+    Then padding takes next to nothing beside what it is for, and compiling the two as one nearly a
+    second each: of a quantised ResNet-18 a third of the time that measuring took.
+    """
+    guessed = sum(task.guessed_s for task in tasks if not task.is_chain)
+    return context.deadlines.each(RUNNING, 0.0) > _SLOW * guessed > 0.0
+
+
 def leave_all(prepared: PreparedVariant) -> None:
     """Skip all tasks: there is no time to measure any.
 
@@ -118,21 +141,33 @@ def leave_all(prepared: PreparedVariant) -> None:
     prepared.tasks.clear()
 
 
+@dataclass(frozen=True)
+class _Hurry:
+    """Measuring that has to end, by the deadlines' clock. least_s: what tasks have to be guessed to
+    take of the program's time together, to be measured when much of the time has passed."""
+
+    begin: float
+    end: float
+    least_s: float
+
+    def leaves(self, tasks: Sequence[DispatchTask], now: float) -> bool:
+        """Whether there is no time for these tasks."""
+        late = now > self.begin + _LITTLE_AFTER * (self.end - self.begin)
+        little = sum(task.guessed_s for task in tasks) < self.least_s
+        return now >= self.end or (late and little)
+
+
 def _in_time(
     context: RunContext,
     tasks: Sequence[DispatchTask],
-    end: float | None,
+    hurry: _Hurry | None,
     make: Callable[[RunContext, Sequence[DispatchTask]], None],
 ) -> None:
     """Make something of tasks, of those first that are guessed to take most of the program's time;
-    those that there is no time for fail."""
-
-    def weight(task: DispatchTask) -> float:
-        return task.count * guessed_s(task.workload, context.target.cores, context.target.is_gpu)
-
-    waiting = sorted(tasks, key=weight, reverse=True)
-    while waiting and (end is None or context.deadlines.clock() < end):
-        now = len(waiting) if end is None else _AT_ONCE
+    those that there is no time for fail, and where time passes those that matter little."""
+    waiting = sorted(tasks, key=lambda task: -task.guessed_s)
+    while waiting and not (hurry and hurry.leaves(waiting, context.deadlines.clock())):
+        now = len(waiting) if hurry is None else _AT_ONCE
         make(context, waiting[:now])
         waiting = waiting[now:]
     for task in waiting:
@@ -142,8 +177,14 @@ def _in_time(
         context.note(f"{left} stay as the compiler makes them: {_NO_TIME}")
 
 
-def _make_data(context: RunContext, tasks: Sequence[DispatchTask]) -> None:
-    """Inputs, results and the default's program of every task, or why there are none."""
+def _make_data(context: RunContext, tasks: Sequence[DispatchTask], apart: bool) -> None:
+    """Inputs, results and the default's program of every task, or why there are none.
+
+    Args:
+        context: the run.
+        tasks: get them.
+        apart: what pads data is not compiled with what it is for.
+    """
     dispatches = [task for task in tasks if not task.is_chain]
     jobs: list[Job[Any, Any]] = [
         Job(make_reference, _reference_request(context, task), 600.0, tag=task)
@@ -173,7 +214,8 @@ def _make_data(context: RunContext, tasks: Sequence[DispatchTask]) -> None:
             task.compile_s = result.seconds
     # What fills is in no dispatch's time: a dispatch that gets its data padded is compiled with it.
     # Here, not when all have data: where time is short these are among those that matter most.
-    _compile_chains(context, [t for t in tasks if _is_padded(t) and t.data and not t.failure])
+    padded = [] if apart else [t for t in tasks if _is_padded(t) and t.data and not t.failure]
+    _compile_chains(context, padded)
 
 
 def _time_all(context: RunContext, tasks: Sequence[DispatchTask]) -> None:
@@ -207,6 +249,11 @@ def _sum_default(chain: DispatchTask, prepared: PreparedVariant) -> bool:
         return False
     if chain.data.reference.expected is None:
         return False
+    if _is_padded(chain):
+        # What it takes besides is left out, so that no kernel looks better for it.
+        padding_s = _MOVED * chain.workload.bytes / _BYTES_PER_S
+        if padding_s > _PADDING * (parts[0].default_s or 0.0):
+            return False
     pads = chain.site.pads
     seconds = [
         count / site.count * ((part.default_s or 0.0) + (prepared.padding_s(part) if pads else 0.0))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,11 @@ _KERNELS_FACTOR, _PROOF_FACTOR = 2.2, 0.75
 # most as far as kernels leave it. A compiler that takes longer is at code that these take the place
 # of: windows of bytes are so (a quantised MobileNetV2 took 20 s, with kernels 12, read in 5).
 _PLAIN_OF_READING = 1.5
+# As well, of what finding the dispatches alone takes, which is a compile to where LLVM begins (a
+# ResNet-18 whose windows of bytes are all kernels: 3.7 s, 9 with kernels, 9 to 15 as it is).
+EXTRACTING, _PLAIN_OF_EXTRACTING = "finding the dispatches", 2.5
+# Of compiling the program: what a compile for judging roundings adds to one with kernels beside it.
+_BESIDE = 0.4
 # Programs that differ by more need no more rounds than it takes to be sure of it.
 CLEAR = 0.05
 # Seconds of a turn in a comparison, in which there are as many calls as a turn has parts: those of
@@ -60,6 +66,9 @@ _FILLED_S = 0.02
 # Of the time limit, for one comparison of programs.
 _COMPARISON_SHARE = 0.04
 _COMPARISON_LEAST_S = 2.0
+COMPILE_TIMEOUT_S = 1800.0
+# Of the seconds of samples at a first look, from when on a call is not warmed up.
+_LONG_OF_SAMPLES = 0.3
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ class Build:
 
     name: of its file. spec: a tuning spec. vmfb: None before it is compiled, and, with an `error`,
     when it does not. preprocessing: a spec with kernels, in the place of the one that the variant
-    may have.
+    may have. seconds: that compiling it took.
     """
 
     name: str
@@ -77,6 +86,7 @@ class Build:
     vmfb: Path | None = None
     error: str = ""
     preprocessing: Path | None = None
+    seconds: float = 0.0
 
     @property
     def ok(self) -> bool:
@@ -90,6 +100,67 @@ class Build:
             return self.variant
         own = without_spec(self.variant.flags)
         return replace(self.variant, flags=(f"{PREPROCESSING_FLAG}={self.preprocessing}", *own))
+
+
+def compile_program(
+    context: RunContext, wanted: Build, alone: bool = True, timeout_s: float = COMPILE_TIMEOUT_S
+) -> Build:
+    """Compile a program of a run; a failure is in the result.
+
+    Args:
+        context: the run.
+        wanted: what to compile.
+        alone: as `Programs.build` takes it.
+        timeout_s: seconds for it.
+
+    Returns:
+        The program, or why there is none.
+    """
+    vmfb = programs_folder(context) / f"{wanted.name}.vmfb"
+    flags = context.flags(wanted.as_compiled, wanted.spec)
+    outcome = context.toolchain.compile(context.program.path, vmfb, flags, timeout_s=timeout_s)
+    if outcome.ok:
+        step = WITH_KERNELS if wanted.preprocessing is not None else PLAIN
+        if alone or not context.deadlines.each(step, 0.0):
+            context.deadlines.took(step, outcome.seconds)
+    made = vmfb if outcome.ok else None
+    return replace(wanted, vmfb=made, error=outcome.error, seconds=outcome.seconds)
+
+
+@contextmanager
+def compiling(context: RunContext, wanted: Build) -> Iterator[Callable[[], Build]]:
+    """Compile a program of a run while something else is done; both take one core for the most.
+
+    With one thread it is compiled when it is asked for.
+
+    Args:
+        context: the run.
+        wanted: what to compile.
+
+    Yields:
+        Waits for the program, as `compile_program` returns it.
+    """
+    if context.target.cores == 1:
+        yield lambda: compile_program(context, wanted)
+        return
+    with ThreadPoolExecutor(1) as thread:
+        made = thread.submit(compile_program, context, wanted)
+        try:
+            yield made.result
+        except BaseException:
+            context.toolchain.stop()
+            raise
+
+
+def programs_folder(context: RunContext) -> Path:
+    """The folder of a run's programs.
+
+    Args:
+        context: the run.
+    """
+    folder = context.work / "programs"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 class Programs:
@@ -106,12 +177,12 @@ class Programs:
         signature: Signature,
         inputs: InputSet,
         parameters: Parameters,
-        compile_timeout_s: float = 1800.0,
+        compile_timeout_s: float = COMPILE_TIMEOUT_S,
     ) -> None:
         self.context = context
         self.program = context.program
         self.toolchain = context.toolchain
-        self.folder = context.work / "programs"
+        self.folder = programs_folder(context)
         self.function = function
         self.signature = signature
         self.inputs = inputs
@@ -123,7 +194,6 @@ class Programs:
         # What results of a quantised program may differ by, where that is to be asked.
         self.roundings: Roundings | None = None
         self.seconds_each = 0.0
-        self.folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def benchmark(self) -> Benchmark:
@@ -152,17 +222,9 @@ class Programs:
         Returns:
             The program, or why there is none.
         """
-        vmfb = self.folder / f"{wanted.name}.vmfb"
-        flags = self.context.flags(wanted.as_compiled, wanted.spec)
-        outcome = self.toolchain.compile(
-            self.program.path, vmfb, flags, timeout_s=self.compile_timeout_s
-        )
-        self.seconds_each = self.seconds_each or outcome.seconds
-        if outcome.ok:
-            step = WITH_KERNELS if wanted.preprocessing is not None else PLAIN
-            if alone or not self.context.deadlines.each(step, 0.0):
-                self.context.deadlines.took(step, outcome.seconds)
-        return replace(wanted, vmfb=vmfb if outcome.ok else None, error=outcome.error)
+        made = compile_program(self.context, wanted, alone, self.compile_timeout_s)
+        self.seconds_each = self.seconds_each or made.seconds
+        return made
 
     def build_all(self, wanted: Sequence[Build]) -> list[Build]:
         """Compile several at a time, as many as there are cores.
@@ -179,7 +241,11 @@ class Programs:
         count = max(1, self.context.target.cores)
         alone = min(count, len(wanted)) == 1
         with ThreadPoolExecutor(max_workers=count) as threads:
-            builds = list(threads.map(lambda one: self.build(one, alone), wanted))
+            made = threads.map(lambda one: self.build(one, alone), wanted)
+            if self.roundings is not None and count > 1:
+                # They will be judged, and that takes a compile of its own.
+                self.roundings.prepare()
+            builds = list(made)
         if builds:
             self.seconds_each = (time.monotonic() - begin) / len(builds)
         return builds
@@ -400,14 +466,17 @@ def start_s(context: RunContext, kernels_s: float = 0.0) -> float:
     plain_s = _replaced_s(context)
     compile_s = context.deadlines.each(WITH_KERNELS, _KERNELS_FACTOR * plain_s + kernels_s)
     if context.rounds:
-        compile_s += context.deadlines.each(PLAIN, 1.0)
+        beside = 1.0 if context.target.cores == 1 else _BESIDE
+        compile_s += beside * context.deadlines.each(PLAIN, 1.0)
     return compile_s + comparing_s(context) + _PROOF_FACTOR * plain_s + _writing_s(context)
 
 
 def _replaced_s(context: RunContext) -> float:
     """What compiling the program takes without what kernels take the place of."""
-    plain_s = context.deadlines.each(PLAIN, 1.0)
-    return min(plain_s, _PLAIN_OF_READING * context.deadlines.each(READING, plain_s))
+    each = context.deadlines.each
+    plain_s = each(PLAIN, 1.0)
+    reading_s, extracting_s = each(READING, plain_s), each(EXTRACTING, plain_s)
+    return min(plain_s, _PLAIN_OF_READING * reading_s, _PLAIN_OF_EXTRACTING * extracting_s)
 
 
 def _writing_s(context: RunContext) -> float:
@@ -433,7 +502,7 @@ def open_programs(
     """
     function = choose_function(signatures, context.options.function)
     signature = signatures[function]
-    inputs = program_inputs(context.options, signature, limits, context.work / "programs")
+    inputs = program_inputs(context.options, signature, limits, programs_folder(context))
     archives = [(scope, str(path)) for scope, path in context.program.parameters]
     archives += [(p.scope, str(p.path)) for p in context.options.parameters]
     made = Programs(context, function, signature, inputs, Parameters(tuple(archives)))
@@ -473,4 +542,7 @@ def quick_timing(seconds: float) -> TimingPolicy:
     Args:
         seconds: for all samples.
     """
-    return replace(TimingPolicy(), max_s=seconds, min_samples=5, max_samples=200, drop_factor=None)
+    long_s = _LONG_OF_SAMPLES * seconds
+    return TimingPolicy(
+        max_s=seconds, min_samples=5, max_samples=200, drop_factor=None, long_s=long_s
+    )

@@ -51,6 +51,7 @@ from tilewright.tuning.programs import (
     RUNNING,
     Build,
     Programs,
+    compiling,
     open_programs,
     quick_timing,
 )
@@ -254,7 +255,10 @@ class TuningSession:
             )
         if self.options.no_verify:
             context.note(outputs.UNVERIFIED, warning=True)
-        with context.phase("compile", "the program as the compiler makes it"):
+        with (
+            context.phase("compile", "the program as the compiler makes it"),
+            compiling(context, Build("default", DEFAULT_VARIANT)) as compiled,
+        ):
             extraction = extract(context, sites=True)
             programs = open_programs(
                 context, extraction.signatures, extraction.limits, extraction.rounds
@@ -262,7 +266,8 @@ class TuningSession:
             if any(-1 in (kind.shape or ()) for kind in programs.signature.inputs):
                 context.arguments = argument_sizes(programs.inputs)
                 extraction = extract(context, sites=True)
-            default = programs.build(Build("default", DEFAULT_VARIANT))
+            default = compiled()
+            programs.seconds_each = default.seconds
             if not default.ok:
                 raise UncompilableError(f"{self.source}: {default.error}")
         if not any(d.count for d in extraction.dispatches):

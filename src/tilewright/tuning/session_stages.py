@@ -38,6 +38,7 @@ SEARCH_TIMING = TimingPolicy(
     min_sample_s=500e-6,
     drop_factor=2.0,
     hopeless_factor=1.2,
+    long_s=0.03,
 )
 # A candidate that takes this much longer to compile than the default has bodies unrolled beyond
 # what caches and registers hold; it gets no more time than many others need together.

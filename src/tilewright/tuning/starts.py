@@ -23,17 +23,18 @@ from tilewright.tuning.context import RunContext
 from tilewright.tuning.defaults import measure_defaults
 from tilewright.tuning.events import ProgramMeasured
 from tilewright.tuning.experience import space_to_json
+from tilewright.tuning.extraction import extract
 from tilewright.tuning.kernel_sites import SiteFacts
 from tilewright.tuning.layouts import all_channels_last, blocked_variants
-from tilewright.tuning.prepare import take_apart
+from tilewright.tuning.prepare import read_tasks
 from tilewright.tuning.prepared_variant import PreparedVariant
-from tilewright.tuning.programs import Programs, start_s
+from tilewright.tuning.programs import EXTRACTING, Programs, start_s
 from tilewright.tuning.reuse import reuse_result
 from tilewright.tuning.search_loop import SearchLoop
 from tilewright.tuning.search_phase import OPENED, fair_trials, observer
 from tilewright.tuning.session_stages import SessionStages
 from tilewright.tuning.stages import CompiledCandidate, CompileStage, DispatchCompiler
-from tilewright.tuning.task import DispatchTask, guessed_s
+from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.task_search import openings, task_loop
 from tilewright.tuning.variants import CHANNELS_LAST, Variant
 
@@ -123,10 +124,8 @@ def _share(
     names = {name for one in prepared.sites if wanted(one) for name in one.site.dispatches}
     inside = whole = 0.0
     for task in (one for one in prepared.tasks if not one.is_chain):
-        cores, is_gpu = context.target.cores, context.target.is_gpu
-        seconds = task.count * guessed_s(task.workload, cores, is_gpu)
-        whole += seconds
-        inside += seconds if names & set(task.names) else 0.0
+        whole += task.guessed_s
+        inside += task.guessed_s if names & set(task.names) else 0.0
     # What is in no task of its own is not known to be little.
     return inside / whole if inside else float(bool(names))
 
@@ -159,7 +158,10 @@ def _prepare(
     if layout.name != first.variant.name:
         try:
             with context.phase("dispatches", f"reading those of {layout.name}"):
-                prepared = take_apart(context, layout)
+                begin = time.monotonic()
+                extraction = extract(context, layout, sites=True)
+                context.deadlines.took(EXTRACTING, time.monotonic() - begin)
+                prepared = read_tasks(context, extraction, layout)
         except UserError as error:
             outcome.variants[layout.name] = str(error)
             context.emit(ProgramMeasured(layout.name, None, False, str(error)))

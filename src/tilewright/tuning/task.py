@@ -245,6 +245,11 @@ class DispatchTask:
             return f"{count}, as the compiler configures {'it' if len(parts) == 1 else 'them'}"
         return self.template.default.describe(self.template.root)
 
+    @property
+    def guessed_s(self) -> float:
+        """What it is guessed to take of a run of the program, in seconds."""
+        return self.count * guessed_s(self.workload, self.target.cores, self.target.is_gpu)
+
     def gflops(self, seconds: float | None) -> float | None:
         """10^9 operations a second; None where none are counted.
 

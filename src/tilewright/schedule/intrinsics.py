@@ -19,7 +19,16 @@ from tilewright.schedule.intrinsic import UPDATE, TensorIntrinsic, decl_tensor_i
 from tilewright.schedule.tensor import Tensor, compute, placeholder, reduce_axis
 from tilewright.schedule.types import bits
 
-__all__ = ["bf16_dot", "byte_dot", "byte_value", "gemv", "outer_product", "transpose", "wmma"]
+__all__ = [
+    "bf16_dot",
+    "byte_dot",
+    "byte_value",
+    "gemv",
+    "outer_product",
+    "transpose",
+    "wmma",
+    "word_dot",
+]
 
 Views: TypeAlias = Sequence[BufferView]
 
@@ -33,7 +42,8 @@ class _Dot:
 
     name, what: of the intrinsic, and of the instructions in words. dtype, sums: element types.
     group: elements of each sum. x86, arm: by sums in a vector, the instruction by LLVM's name and
-    the extensions any of which brings it.
+    the extensions any of which brings it. wide: what the instruction takes, where that is wider
+    than `dtype`: a has such elements, b's are widened; it does not add to the sums itself.
     """
 
     name: str
@@ -43,11 +53,13 @@ class _Dot:
     group: int
     x86: Mapping[int, tuple[str, tuple[str, ...]]]
     arm: Mapping[int, tuple[str, tuple[str, ...]]]
+    wide: str = ""
 
     @property
     def lanes(self) -> tuple[int, ...]:
-        """Sums in a vector of each of the instructions."""
-        return (*self.x86, *self.arm)
+        """Sums in one or two vectors of each of the instructions."""
+        single = (*self.x86, *self.arm)
+        return tuple(sorted({n * lanes for lanes in single for n in (1, 2)}, reverse=True))
 
 
 _BYTES = _Dot(
@@ -74,10 +86,25 @@ _BF16 = _Dot(
     },
     {4: ("llvm.aarch64.neon.bfdot.v4f32.v8bf16", ("bf16",))},
 )
-#: By LLVM's name of an instruction the extensions of a processor, any of which brings it.
-EXTENSIONS: dict[str, tuple[str, ...]] = dict(
-    (*_BYTES.x86.values(), *_BYTES.arm.values(), *_BF16.x86.values(), *_BF16.arm.values())
+_WORDS = _Dot(
+    "word_dot",
+    "dot products of 16 bits (AVX2, AVX-512 BW)",
+    "i8",
+    "i32",
+    2,
+    {
+        16: ("llvm.x86.avx512.pmaddw.d.512", ("avx512bw",)),
+        8: ("llvm.x86.avx2.pmadd.wd", ("avx2",)),
+    },
+    {},
+    "i16",
 )
+#: By LLVM's name of an instruction the extensions of a processor, any of which brings it.
+EXTENSIONS: dict[str, tuple[str, ...]] = {
+    instruction: extensions
+    for dot in (_BYTES, _BF16, _WORDS)
+    for instruction, extensions in (*dot.x86.values(), *dot.arm.values())
+}
 
 
 def byte_dot(
@@ -97,7 +124,7 @@ def byte_dot(
     both are nothing, as for unsigned bytes with a zero point of 0, and for others with -128.
 
     Args:
-        lanes: of c: 16 (AVX-512 VNNI), 8 (VNNI), 4 (Arm).
+        lanes: of c: 16 (AVX-512 VNNI), 8 (VNNI), 4 (Arm), or two vectors of these.
         k: length of the sums, a multiple of 4; with k = 4, b has no dimension g.
         m: rows; with m = 1, c and a have no dimension r.
         zero: of a byte: what stands for 0 in a.
@@ -119,6 +146,28 @@ def byte_dot(
     return _dot(_BYTES, lanes, k, m, zero, unsigned, window)
 
 
+def word_dot(lanes: int = 8, k: int = 2, m: int = 1) -> TensorIntrinsic:
+    """`c[r, i] += sum of a[r, 2 g + e] * b[g, i, e]` of i16 values in a and i8 values in b, added
+    up in i32: for processors of x86 without dot products of bytes.
+
+    Exact, since b's numbers have 8 bits.
+
+    Args:
+        lanes: of c: 16 (AVX-512 BW) or 8 (AVX2), or two vectors of these.
+        k: length of the sums, a multiple of 2; with k = 2, b has no dimension g.
+        m: rows; with m = 1, c and a have no dimension r.
+
+    Returns:
+        The intrinsic.
+
+    Raises:
+        ScheduleError: for other numbers.
+
+        s[C].tensorize(ji, te.intrinsics.word_dot(8))
+    """
+    return _dot(_WORDS, lanes, k, m)
+
+
 def bf16_dot(lanes: int = 16, k: int = 2, m: int = 1) -> TensorIntrinsic:
     """`c[r, i] += sum of a[r, 2 g + e] * b[g, i, e]` of bf16 values, added up in f32.
 
@@ -126,7 +175,7 @@ def bf16_dot(lanes: int = 16, k: int = 2, m: int = 1) -> TensorIntrinsic:
     1.2e-38 for 0.
 
     Args:
-        lanes: of c: 16 or 8 (AVX-512 BF16), 4 (Arm).
+        lanes: of c: 16 or 8 (AVX-512 BF16), 4 (Arm), or two vectors of these.
         k: length of the sums, a multiple of 2; with k = 2, b has no dimension g.
         m: rows; with m = 1, c and a have no dimension r.
 
@@ -169,51 +218,60 @@ def _dot(
         name += f"_{lines}x{stride}"
 
     def emit(builder: IntrinsicBuilder, phase: str, inputs: Views, outputs: Views) -> None:
-        instruction, is_x86 = _instruction(builder, dot, name, lanes)
+        instruction, is_x86, width = _instruction(builder, dot, name, lanes)
         (out,) = outputs
-        zeros = builder.constant(0, dot.sums, lanes)
+        zeros = builder.constant(0, dot.sums, width)
+        # Vectors of sums: of each row one or two.
+        vectors = range(0, lanes, width)
+        places = [(*_row(m, row), first) for row in range(m) for first in vectors]
         if phase == "reset":
-            for row in range(m):
-                out.store(zeros, *_row(m, row), 0)
+            for place in places:
+                out.store(zeros, *place)
             return
         left, right = inputs
-        start = [
-            out.load(*_row(m, row), 0, lanes=lanes) if phase == UPDATE else zeros
-            for row in range(m)
-        ]
+        start = [out.load(*p, lanes=width) if phase == UPDATE else zeros for p in places]
         if unsigned and not is_x86:
             raise builder.unsupported(name, "dot products of unsigned bytes")
         of_bytes = dot is _BYTES
         # An instruction of x86 takes bytes without a sign: 128 more than with one.
         flip = of_bytes and is_x86 and not unsigned
-        flipped = builder.constant(-128, "i8", size * lanes) if flip else None
+        flipped = builder.constant(-128, "i8", size * width) if flip else None
         # What stands for 0 in what the instruction takes, as the byte of its bits.
         taken = (zero + 128 * flip) if of_bytes else 0
-        offset = builder.constant((taken + 128) % 256 - 128, "i8", size * lanes) if taken else None
+        offset = builder.constant((taken + 128) % 256 - 128, "i8", size * width) if taken else None
 
         def added(total: ir.Value, values: ir.Value, weights: ir.Value) -> ir.Value:
+            if dot.wide:
+                called = llvm.CallIntrinsicOp(total.type, instruction, [values, weights], [], [])
+                return arith.AddIOp(total, called.results[0]).result
             operands = [total, values, weights]
             return llvm.CallIntrinsicOp(total.type, instruction, operands, [], []).results[0]
 
         def step(line: tuple[ir.Value, ...], at: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
             group = () if groups == 1 and window is None else (at,)
-            weights = right.load(*line, *group, 0, 0, lanes=size * lanes)
+            weights = [right.load(*line, *group, i, 0, lanes=size * width) for i in vectors]
+            if dot.wide:
+                widened = builder.vector_type(dot.wide, size * width)
+                weights = [arith.ExtSIOp(widened, one).result for one in weights]
             place = arith.MulIOp(at, builder.index(size)).result
-            made = []
-            for row, total in enumerate(sums[:m]):
+            made: list[ir.Value] = []
+            for row in range(m):
                 if window is None:
                     here = (*_row(m, row), place)
                 else:
                     here = (*line, arith.AddIOp(place, builder.index(row * stride)).result)
                 one = left.load(*here, lanes=size)
-                values = _spread(builder, one, dot.dtype, size, lanes)
+                values = _spread(builder, one, dot.wide or dot.dtype, size, width)
                 if flipped is not None:
                     values = arith.XOrIOp(values, flipped).result
-                made.append(added(total, values, weights))
-            return made if offset is None else [*made, added(sums[m], offset, weights)]
+                for own in weights:
+                    made.append(added(sums[len(made)], values, own))
+            for own in () if offset is None else weights:
+                made.append(added(sums[len(made)], offset, own))
+            return made
 
         # What stands for 0 adds the same to the sums of all rows.
-        first = start if offset is None else [*start, zeros]
+        first = start if offset is None else [*start, *(zeros for _ in vectors)]
 
         def over_groups(line: tuple[ir.Value, ...], sums: list[ir.Value]) -> list[ir.Value]:
             return builder.loop(groups, 1, sums, lambda at, now: step(line, at, now))
@@ -222,9 +280,11 @@ def _dot(
             sums = over_groups((), first)
         else:
             sums = builder.loop(lines, 1, first, lambda line, now: over_groups((line,), now))
-        for row, total in enumerate(sums[:m]):
-            result = total if offset is None else arith.SubIOp(total, sums[m]).result
-            out.store(result, *_row(m, row), 0)
+        less = sums[len(places) :]
+        for i, place in enumerate(places):
+            taken_off = less[i % len(less)] if less else None
+            result = sums[i] if taken_off is None else arith.SubIOp(sums[i], taken_off).result
+            out.store(result, *place)
 
     return decl_tensor_intrin(c.op, emit, name=name)
 
@@ -250,7 +310,7 @@ def _dot_computation(
     b_shape: tuple[int, ...] = (groups, lanes, size)
     if window is not None:
         a_shape, b_shape, axes = (lines, (m - 1) * step + k), (lines, *b_shape), [line, *axes]
-    a = placeholder(a_shape, dot.dtype, name="a")
+    a = placeholder(a_shape, dot.wide or dot.dtype, name="a")
     b = placeholder(b_shape if grouped else (lanes, size), dot.dtype, name="b")
 
     def product(row: Sequence[Expr], i: Expr) -> Expr:
@@ -288,13 +348,16 @@ def _row(m: int, row: int) -> tuple[int, ...]:
     return () if m == 1 else (row,)
 
 
-def _instruction(builder: IntrinsicBuilder, dot: _Dot, name: str, lanes: int) -> tuple[str, bool]:
-    """The instruction for so many lanes, and whether it is one of x86."""
-    for table in (dot.x86, dot.arm):
-        if lanes in table:
-            instruction, features = table[lanes]
+def _instruction(
+    builder: IntrinsicBuilder, dot: _Dot, name: str, lanes: int
+) -> tuple[str, bool, int]:
+    """The instruction for so many lanes, or for half of them, whether it is one of x86, and its
+    lanes."""
+    for width in (lanes, lanes // 2):
+        for table in (dot.x86, dot.arm):
+            instruction, features = table.get(width, ("", ()))
             if builder.machine.features & frozenset(features):
-                return instruction, table is dot.x86
+                return instruction, table is dot.x86, width
     raise builder.unsupported(name, dot.what)
 
 

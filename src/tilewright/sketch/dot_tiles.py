@@ -1,9 +1,10 @@
 """Contractions of small elements by instructions that add several products to each sum at once: of
-bytes (VNNI on x86, `sdot` on Arm processors) and of bf16 (AVX-512 BF16, `bfdot`)."""
+bytes (VNNI on x86, `sdot` on Arm processors), of bytes as words of 16 bits (other processors of
+x86) and of bf16 (AVX-512 BF16, `bfdot`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import is_
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from tilewright.schedule.functions import sum as summed
 from tilewright.schedule.schedule import create_schedule
 from tilewright.schedule.stage import Stage
 from tilewright.schedule.tensor import ComputeOp, IterVar, Tensor, TensorRead, compute, reduce_axis
-from tilewright.schedule.types import is_float
+from tilewright.schedule.types import bits, is_float
 from tilewright.sketch.contraction import MatrixOperand, contraction_of, sizes_of, together
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.packing import Packing, split_dimensions
@@ -32,6 +33,8 @@ from tilewright.trial import Configuration
 
 _MOST_ROWS = 16
 _MOST_PIECES = 64
+# For each core, of what is shared out.
+_PIECES_EACH = 4
 # Sums in a vector of Arm processors.
 _ARM_LANES = 4
 # Elements of a row that are copied at once: all of the innermost, or a vector of them.
@@ -44,7 +47,9 @@ class DotProducts:
 
     intrinsic: its name among the language's. what: they add up, in words. dtype, sums: element
     types. group: elements of each sum. extensions: sums in a vector by LLVM's names of the
-    extensions that bring an instruction, the widest first.
+    extensions that bring an instruction, the widest first. wide: element type that rows are copied
+    to, where the instructions take no smaller one; what stands for 0 is taken from them then.
+    better: extensions that bring a better way.
     """
 
     intrinsic: str
@@ -53,6 +58,8 @@ class DotProducts:
     sums: str
     group: int
     extensions: Mapping[str, int]
+    wide: str = ""
+    better: frozenset[str] = frozenset()
 
     def lanes(self, target: Target) -> int:
         """Sums that one instruction adds to.
@@ -61,20 +68,23 @@ class DotProducts:
             target: a processor whose features are known.
 
         Returns:
-            0 where there is no such instruction.
+            0 where there is no such instruction, or a better one.
         """
         features = {name.strip("+") for name in target.features.split(",")}
+        if features & self.better:
+            return 0
         return next((lanes for name, lanes in self.extensions.items() if name in features), 0)
 
 
 class _DotTilesSketch(Sketch):
-    """Tiles of rows times one vector, summed up over the whole depth by dot products; columns in
-    panels with the steps of a group beside each other, packed ahead or first. Rows are read where
-    they are, where their depth lies side by side; else they are copied so: those of a convolution
-    with its padding, which stands for 0 there.
+    """Tiles of rows times a vector or two, summed up over the whole depth by dot products; columns
+    in panels with the steps of a group beside each other, packed ahead or first. Rows are read
+    where they are, where their depth lies side by side; else they are copied so: those of a
+    convolution with its padding, which stands for 0 there.
 
-    Knobs: `rows`, of a tile; `row_pieces`, `column_pieces`, into how many blocks the result is cut;
-    where rows are copied `copy`, when: `first`, or each block its own.
+    Knobs: `rows`, and where there is a choice `columns`, of a tile; `row_pieces`, `column_pieces`,
+    into how many blocks the result is cut; where rows are copied `copy`, when: `first`, or each
+    block its own.
     """
 
     dots: ClassVar[DotProducts]
@@ -98,20 +108,28 @@ class _DotTilesSketch(Sketch):
         self._target = target
         # With a sign an instruction of x86 takes one more step for each: copies are without.
         self._copies = self._in_place is None
-        flips = self._copies and self.dots.dtype == "i8" and self._lanes > _ARM_LANES
+        flips = self._copies and self._takes_bytes and self._lanes > _ARM_LANES
         self._flips = flips and not left.unsigned
-        self._unsigned = left.unsigned or self._flips
-        self._zero = left.zero + 128 * self._flips
+        self._unsigned = not self.dots.wide and (left.unsigned or self._flips)
+        self._zero = 0 if self.dots.wide else left.zero + 128 * self._flips
         if self._unsigned and self._lanes == _ARM_LANES:
             raise Unfit("the processor has no dot products of bytes without a sign")
-        tiles = tiles_of(columns, self._lanes)
-        heights = [r for r in range(1, _MOST_ROWS + 1) if rows % r == 0]
+        # Where a group is a pair, loading and spreading it takes as long as what is done with it.
+        two = self.dots.wide and columns >= 2 * self._lanes
+        widths = (self._lanes, 2 * self._lanes) if two else (self._lanes,)
+        pieces_of = {
+            width: [p for p in range(1, _MOST_PIECES + 1) if tiles_of(columns, width) % p == 0]
+            for width in widths
+        }
+        # What is spread and what it is multiplied by are in registers too.
+        registers = target.vector_registers
+        most = min(_MOST_ROWS, registers - 2)
+        heights = [r for r in range(1, most + 1) if rows % r == 0]
+        pieces_wide = tuple(sorted(set().union(*pieces_of.values())))
         knobs: list[TileKnob | ChoiceKnob] = [
             TileKnob("rows", tuple(heights)),
             TileKnob("row_pieces", tuple(p for p in range(1, _MOST_PIECES + 1) if rows % p == 0)),
-            TileKnob(
-                "column_pieces", tuple(p for p in range(1, _MOST_PIECES + 1) if tiles % p == 0)
-            ),
+            TileKnob("column_pieces", pieces_wide),
         ]
         whole = Constraint(
             "row_pieces of tiles",
@@ -120,18 +138,74 @@ class _DotTilesSketch(Sketch):
             lambda p, r: f"{rows // r} tiles are no {p} equal pieces, which an instruction needs",
             vectorised=True,
         )
+        constraints = [whole]
         start: dict[str, Any] = {"rows": heights[-1], "row_pieces": 1, "column_pieces": 1}
+        if two:
+            knobs.append(TileKnob("columns", widths))
+            constraints += [
+                Constraint(
+                    "column_pieces of tiles",
+                    ("column_pieces", "columns"),
+                    lambda p, c: p in pieces_of[c],
+                    lambda p, c: f"{tiles_of(columns, c)} tiles are no {p} equal pieces",
+                ),
+                Constraint(
+                    "tile in registers",
+                    ("rows", "columns"),
+                    lambda r, c: (r + 1) * (c // self._lanes) < registers,
+                    lambda r, c: f"{r}x{c} sums are more than {registers} registers hold",
+                    vectorised=True,
+                ),
+            ]
+            start["columns"] = self._lanes
         # Blocks that copy their rows are blocks of rows: others would copy the same again.
-        name, count = "column_pieces", tiles
+        name, count = "column_pieces", tiles_of(columns, self._lanes)
         if self._copies:
             knobs.append(ChoiceKnob("copy", (BY_BLOCK, FIRST)))
             start["copy"] = BY_BLOCK
             name, count = "row_pieces", rows // heights[-1]
-        pieces = (p for p in range(1, min(_MOST_PIECES, 4 * target.cores) + 1) if count % p == 0)
-        start[name] = max(pieces)
-        self.space = space_near(
-            self.name, tuple(knobs), (whole,), Configuration.of(start), prior_many=self._prior
+        pieces = (
+            p
+            for p in range(1, min(_MOST_PIECES, _PIECES_EACH * target.cores) + 1)
+            if count % p == 0
         )
+        start[name] = max(pieces)
+        begin = Configuration.of(start)
+        if self.dots.wide:
+            wide = [{"columns": width} for width in widths] if two else [{}]
+            tiles = [{"rows": height, **more} for height in heights for more in wide]
+            begin = self._best(start, tiles, pieces_wide, constraints)
+        self.space = space_near(
+            self.name, tuple(knobs), tuple(constraints), begin, prior_many=self._prior
+        )
+
+    def _best(
+        self,
+        start: Mapping[str, Any],
+        sizes: Sequence[Mapping[str, int]],
+        column_pieces: Sequence[int],
+        rules: Sequence[Constraint],
+    ) -> Configuration:
+        """The most promising of tiles of these sizes, in so many pieces that they are shared out
+        and that what one copies fits half of the second-level cache, as far as they can be."""
+        rows, cores = self._form.sizes[0], self._target.cores
+        copies = rows * sizes_of(self._form.depth[:-1]) * self._filled * bits(self.dots.wide) // 8
+        least = max(_PIECES_EACH * cores, 2 * copies / self._target.l2_bytes)
+        tiles: list[dict[str, Any]] = [
+            {**start, **size, "row_pieces": high, "column_pieces": wide}
+            for size in sizes
+            for high in range(1, _MOST_PIECES + 1)
+            for wide in column_pieces
+            if rows // size["rows"] % high == 0 and wide <= _PIECES_EACH * cores
+        ]
+        tiles = [one for one in tiles if all(rule.holds(one) for rule in rules)]
+        many = [one for one in tiles if one["row_pieces"] * one["column_pieces"] >= least]
+        found = [Configuration.of(one) for one in many or tiles]
+        return found[int(np.argmax(self._prior(found)))]
+
+    @property
+    def _takes_bytes(self) -> bool:
+        return self.dots.dtype == "i8" and not self.dots.wide
 
     @property
     def _in_place(self) -> TensorRead | None:
@@ -141,25 +215,32 @@ class _DotTilesSketch(Sketch):
         small = self._small(form.left.factor)
         assert small is not None
         read, wanted = small.value, (*form.left.tile, *form.depth)
-        if not isinstance(read, TensorRead) or self._filled != self._inner:
+        if not isinstance(read, TensorRead) or self._filled != self._inner or self.dots.wide:
             return None
         same = len(read.indices) == len(wanted) and all(map(is_, read.indices, wanted))
         return read if same and read.tensor.shape == (rows, depth) else None
+
+    def _steps(self, rows: FloatArray, columns: FloatArray) -> FloatArray:
+        """Instructions for each of the products of a tile, of what they would be without loads."""
+        if not self.dots.wide:
+            return 1 + 1.5 / rows
+        return 1 + self._lanes / columns / 2 + 1 / rows
 
     def _prior(self, configurations: Any) -> FloatArray:
         """Loads of a step for each of its products; pieces that are not shared out evenly; rows
         that are copied for each block of columns."""
         values = [dict(one.items) for one in configurations]
-        rows, high, wide = (
+        values = [{"columns": self._lanes, **one} for one in values]
+        rows, high, wide, width = (
             np.array([one[name] for one in values], dtype=np.float64)
-            for name in ("rows", "row_pieces", "column_pieces")
+            for name in ("rows", "row_pieces", "column_pieces", "columns")
         )
         again = np.array([one.get("copy") == BY_BLOCK for one in values]) * (wide - 1)
         pieces, cores = high * wide, self._target.cores
         uneven = turns(pieces, cores, spread=True) * cores / pieces
-        columns = tiles_of(self._form.sizes[1], self._lanes)
-        copying = 1 + 4 * again / columns
-        return -np.log((1 + 1.5 / rows) * uneven * copying * (1 + pieces / 1000))
+        tiles = np.ceil(self._form.sizes[1] / width)
+        copying = 1 + 4 * again / tiles
+        return -np.log(self._steps(rows, width) * uneven * copying * (1 + pieces / 1000))
 
     def schedule(self, configuration: Configuration) -> SketchedKernel:
         """See :meth:`Sketch.schedule`."""
@@ -167,11 +248,12 @@ class _DotTilesSketch(Sketch):
         from tilewright.schedule import intrinsics
 
         values: dict[str, Any] = dict(configuration.items)
-        form, lanes, height = self._form, self._lanes, values["rows"]
+        form, height = self._form, values["rows"]
+        lanes = values.get("columns", self._lanes)
         rows, columns, _ = form.sizes
-        left, packing = self._left(), self._ahead()
+        left, packing = self._left(), self._ahead(lanes)
         arguments, packings = list(form.site.inputs), {}
-        panels = self._panels() if packing is None else packing.placeholder(self._right)
+        panels = self._panels(lanes) if packing is None else packing.placeholder(self._right)
         if packing is not None and form.right.position is not None:
             arguments[form.right.position] = panels
             packings[form.right.position] = packing
@@ -189,7 +271,7 @@ class _DotTilesSketch(Sketch):
 
         tiles = tiles_of(columns, lanes)
         sums: Tensor = compute((tiles, rows, lanes), element, name="sums")
-        output = self._output(sums)
+        output = self._output(sums, lanes)
         schedule = create_schedule(output)
         for stage in schedule.stages:
             if isinstance(stage.op, ComputeOp) and not {sums, left, panels, output} & set(
@@ -221,7 +303,7 @@ class _DotTilesSketch(Sketch):
         stage.set_scope("local")
         _, row, lane = stage.op.axis
         dot = getattr(intrinsics, self.dots.intrinsic)
-        more = (zero, self._unsigned) if self.dots.dtype == "i8" else ()
+        more = (zero, self._unsigned) if self._takes_bytes else ()
         stage.tensorize(row if height > 1 else lane, dot(lanes, depth, height, *more))
         if isinstance(left.op, ComputeOp):
             copy = schedule[left]
@@ -238,14 +320,20 @@ class _DotTilesSketch(Sketch):
 
     def _left(self) -> Tensor:
         """Rows with their depth side by side: the operand itself where it is that."""
+        from tilewright.schedule import intrinsics
+
         form = self._form
-        read = self._in_place
+        read, small = self._in_place, self._small(form.left.factor)
         if read is not None:
             return read.tensor
+        assert small is not None
 
         def element(row: Expr, step: Expr) -> Expr:
             # What is no step of the depth is multiplied by 0.
             value = self._at(form.left, row, step, const(0, self.dots.dtype))
+            if self.dots.wide:
+                value = cast(self.dots.wide, value)
+                return intrinsics.byte_value(value, small.zero, small.unsigned)
             flip = const(-128, self.dots.dtype)
             return Binary("xor", value, flip, value.dtype) if self._flips else value
 
@@ -270,10 +358,10 @@ class _DotTilesSketch(Sketch):
         assert read is not None
         return read.tensor
 
-    def _ahead(self) -> Packing | None:
+    def _ahead(self, lanes: int) -> Packing | None:
         """The packing of constant columns; None where they are not, or their dimensions are not
         the axes themselves."""
-        form, lanes, group = self._form, self._lanes, self.dots.group
+        form, group = self._form, self.dots.group
         read = source_read(form.right.factor)
         if read is None or form.right.position is None or len(form.right.tile) != 1:
             return None
@@ -295,9 +383,9 @@ class _DotTilesSketch(Sketch):
             joined=joined if sum(joined) > len(joined) else (),
         )
 
-    def _panels(self) -> Tensor:
+    def _panels(self, lanes: int) -> Tensor:
         """The columns in panels."""
-        form, lanes = self._form, self._lanes
+        form = self._form
         _, columns, _ = form.sizes
 
         def packed(panel: Expr, group: Expr, lane: Expr, one: Expr) -> Expr:
@@ -311,9 +399,9 @@ class _DotTilesSketch(Sketch):
         made: Tensor = compute(shape, packed, name="right.panels")
         return made
 
-    def _output(self, sums: Tensor) -> Tensor:
-        """The site's output, of these sums."""
-        form, main, lanes = self._form, self._form.main, self._lanes
+    def _output(self, sums: Tensor, lanes: int) -> Tensor:
+        """The site's output, of these sums in tiles of columns."""
+        form, main = self._form, self._form.main
 
         def element(indices: Any) -> Expr:
             at = dict(zip(main.spatial, indices, strict=True))
@@ -411,6 +499,22 @@ class ByteTilesSketch(_DotTilesSketch):
     )
 
 
+class WordTilesSketch(_DotTilesSketch):
+    """Products of bytes as words of 16 bits, added up in words of 32."""
+
+    name = "word-tiles"
+    dots = DotProducts(
+        "word_dot",
+        "words of 16 bits",
+        "i8",
+        "i32",
+        2,
+        {"avx512bw": 16, "avx2": 8},
+        wide="i16",
+        better=frozenset({"avx512vnni", "avxvnni"}),
+    )
+
+
 class Bf16TilesSketch(_DotTilesSketch):
     """Products of bf16, added up in f32."""
 
@@ -418,4 +522,4 @@ class Bf16TilesSketch(_DotTilesSketch):
     dots = DotProducts("bf16_dot", "bf16", "bf16", "f32", 2, {"avx512bf16": 16, "bf16": 4})
 
 
-SKETCHES: tuple[type[Sketch], ...] = (ByteTilesSketch, Bf16TilesSketch)
+SKETCHES: tuple[type[Sketch], ...] = (ByteTilesSketch, WordTilesSketch, Bf16TilesSketch)

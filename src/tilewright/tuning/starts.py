@@ -228,7 +228,8 @@ def _try_openings(
     """Try what each sketch takes for best of every task, unless an earlier run's result serves.
 
     Candidates of several tasks are compiled together. Trials of a task are there for the search.
-    Where there are few trials, a second sketch of a task waits for the first ones of all.
+    Where there are few trials or little time, a second sketch of a task waits for the first ones of
+    all.
     """
     enough = max(1, fair_trials(context, [prepared]) // 2)
     loops: list[tuple[DispatchTask, SearchLoop, list[Configuration]]] = []
@@ -246,13 +247,18 @@ def _try_openings(
     for number, (*_, given) in enumerate(loops):
         del given[taken[number] :]
     before, kernels = context.store.count_trials(context.run_id), len(prepared.tasks) - len(loops)
+    if context.deadlines.limit_s is not None:
+        firsts = [(task, loop, given[:1]) for task, loop, given in loops]
+        loops = firsts + [(task, loop, given[1:]) for task, loop, given in loops if given[1:]]
+    begun = set[str]()
     while loops and not context.out_of_time and _left_s(context, kernels) != 0.0:
         # The tasks of the largest shares come first: these are measured while there is time.
         sizes = itertools.accumulate(len(given) for *_, given in loops)
         most = _batch(context, kernels)
         count = 1 + sum(size < most for size in sizes)
         _try_group(context, loops[:count], kernels)
-        loops, kernels = loops[count:], kernels + count
+        new = {task.identity for task, *_ in loops[:count]} - begun
+        loops, kernels, begun = loops[count:], kernels + len(new), begun | new
     opened = context.store.get_state(context.run_id, OPENED)
     opened = opened if isinstance(opened, int) else 0
     new = context.store.count_trials(context.run_id) - before
@@ -266,14 +272,17 @@ def _try_group(
 ) -> None:
     """Compile the candidates of several tasks, then measure them; so many tasks came before."""
     began = time.monotonic()
-    made = _compile_group(context, [(loop.stages.compiler, given) for _, loop, given in loops])
-    for (task, loop, given), candidates in zip(loops, made, strict=True):
+    compilers = [loop.stages.compiler for _, loop, _ in loops]
+    asked = [(one, given) for one, (*_, given) in zip(compilers, loops, strict=True)]
+    made = _compile_group(context, asked)
+    for (task, loop, given), compiler, candidates in zip(loops, compilers, made, strict=True):
         done = context.store.count_trials(context.run_id)
         loop.stages.compiler = _Compiled(candidates)
         # What has been compiled is soon measured; but on a busy machine not soon enough.
         loop.stop = lambda: _left_s(context, kernels) == 0.0
         loop.observe = observer(context, task, loop, done, context.options.trial_limit)
         loop.try_all(given)
+        loop.stages.compiler = compiler
     tried = sum(map(len, made))
     if tried:
         context.deadlines.took(TRYING, time.monotonic() - began, tried)

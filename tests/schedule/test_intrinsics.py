@@ -42,7 +42,7 @@ def dot_matmul(
     lanes: int, m: int, k: int, dtype: str = "i8", sums: str = "i32", size: int = 4
 ) -> tuple[te.Schedule, list[Any]]:
     """24 x 32 elements times 32 x (3 lanes), packed for dot products of `size`."""
-    A = te.placeholder((24, 32), dtype, name="A")
+    A = te.placeholder((24, 32), "i16" if dtype == "i8" and size == 2 else dtype, name="A")
     B = te.placeholder((3, 32 // size, lanes, size), dtype, name="B")
     g, e = te.reduce_axis(32 // size, "g"), te.reduce_axis(size, "e")
     C = te.compute(
@@ -62,7 +62,8 @@ def dot_matmul(
         s[C].reorder(io, x, go, *inner, j, gi, e)
     else:
         s[C].reorder(io, x, go, gi, *inner, j, e)
-    intrinsic = te.intrinsics.byte_dot if dtype == "i8" else te.intrinsics.bf16_dot
+    names = {("i8", 4): "byte_dot", ("i8", 2): "word_dot", ("bf16", 2): "bf16_dot"}
+    intrinsic = getattr(te.intrinsics, names[dtype, size])
     s[C].tensorize(ii if m > 1 else j, intrinsic(lanes, k, m))
     return s, [A, B, C]
 
@@ -148,6 +149,51 @@ def test_byte_dot_needs_the_extension() -> None:
     s, tensors = dot_matmul(16, 1, 4)
     with pytest.raises(te.ScheduleError, match=r"byte dot products.*cpu:haswell"):
         te.build(s, tensors, target="cpu:haswell")
+
+
+@pytest.mark.parametrize(
+    ("lanes", "target", "register"),
+    [
+        (8, "cpu:haswell", "ymm"),
+        (16, "cpu:haswell", "ymm"),
+        (16, "cpu:skylake-avx512", "zmm"),
+        (32, "cpu:skylake-avx512", "zmm"),
+    ],
+)
+@pytest.mark.parametrize(("m", "k"), [(1, 2), (4, 32)])
+def test_word_dot_uses_the_instruction(
+    lanes: int, target: str, register: str, m: int, k: int
+) -> None:
+    s, tensors = dot_matmul(lanes, m, k, size=2)
+    code = te.build(s, tensors, target=target).assembly()
+    (used,) = {line.split("%")[-1][:3] for line in code.splitlines() if "vpmaddwd" in line}
+    assert used == register
+    vectors = lanes // (8 if register == "ymm" else 16)
+    assert code.count("vpmaddwd") == m * vectors, "two vectors of sums are two instructions"
+    if {"ymm": "avx2", "zmm": "avx512bw"}[register] in host_features():
+        f = te.build(s, tensors, threads=1)
+        rng = np.random.default_rng(0)
+        a = rng.integers(-255, 256, (24, 32)).astype("i2")
+        b = rng.integers(-128, 128, (3, 16, lanes, 2)).astype("i1")
+        for x, y in ((a, b), (np.full_like(a, -(2**15)), np.full_like(b, -128))):
+            wanted = np.einsum("ige,xgje->xij", x.reshape(24, 16, 2).astype("i4"), y.astype("i4"))
+            assert np.array_equal(f(x, y), wanted)
+
+
+def test_word_dot_needs_the_extension() -> None:
+    s, tensors = dot_matmul(8, 1, 2, size=2)
+    with pytest.raises(te.ScheduleError, match=r"dot products of 16 bits.*cpu:x86-64"):
+        te.build(s, tensors, target="cpu:x86-64")
+    with pytest.raises(te.ScheduleError, match="word_dot: 4 lanes"):
+        te.intrinsics.word_dot(4)
+
+
+def test_two_vectors_of_byte_dots() -> None:
+    s, tensors = dot_matmul(32, 4, 32)
+    code = te.build(s, tensors, target="cpu:znver4").assembly()
+    assert code.count("vpdpbusd") == 10, "two for each row, and two for what 128 adds"
+    if "avx512vnni" in host_features():
+        te.build(s, tensors, threads=1).verify(_bytes_product)
 
 
 @pytest.mark.parametrize(("lanes", "m", "k"), [(16, 1, 2), (16, 4, 32), (8, 2, 8)])

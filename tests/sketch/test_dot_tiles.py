@@ -12,7 +12,7 @@ from nest_evaluator import evaluate
 
 from tilewright import te
 from tilewright.schedule.intrinsics import byte_value
-from tilewright.sketch.dot_tiles import Bf16TilesSketch, ByteTilesSketch
+from tilewright.sketch.dot_tiles import Bf16TilesSketch, ByteTilesSketch, WordTilesSketch
 from tilewright.sketch.dot_windows import ByteWindowsSketch
 from tilewright.sketch.interface import SiteExpression
 from tilewright.space.pipeline import Unfit
@@ -24,6 +24,7 @@ def with_features(features: str, name: str = "cpu:znver4") -> Target:
 
 
 VNNI = with_features("+avx512f,+avx512vnni")
+AVX2 = replace(with_features("+avx2,+fma", "cpu:haswell"), vector_bytes=32)
 BF16 = with_features("+avx512f,+avx512bf16")
 
 
@@ -91,7 +92,14 @@ def convolution(
     return SiteExpression((a, w), (False, True), sums)
 
 
-@pytest.mark.parametrize("kind", [ByteTilesSketch, ByteWindowsSketch])
+@pytest.mark.parametrize(
+    ("kind", "target", "instruction"),
+    [
+        (ByteTilesSketch, VNNI, "vpdpbusd"),
+        (ByteWindowsSketch, VNNI, "vpdpbusd"),
+        (WordTilesSketch, AVX2, "vpmaddwd"),
+    ],
+)
 @pytest.mark.parametrize(
     ("channels", "filters", "zero", "stride", "unsigned"),
     [
@@ -104,10 +112,17 @@ def convolution(
     ],
 )
 def test_a_convolution_of_numbers_less_what_stands_for_0(
-    kind: Any, channels: int, filters: int, zero: int, stride: int, unsigned: bool
+    kind: Any,
+    target: Target,
+    instruction: str,
+    channels: int,
+    filters: int,
+    zero: int,
+    stride: int,
+    unsigned: bool,
 ) -> None:
     """Its padding stands for 0 too, filters are packed ahead, channels filled up to groups."""
-    sketch = kind(convolution(channels, filters, zero, stride, unsigned), VNNI)
+    sketch = kind(convolution(channels, filters, zero, stride, unsigned), target)
     rng = np.random.default_rng(0)
     assert np.isfinite(sketch.space.prior_many(sketch.space.sample(rng, 8))).all()
     a = rng.integers(-128, 128, (6, 6, channels)).astype("i1")
@@ -121,8 +136,8 @@ def test_a_convolution_of_numbers_less_what_stands_for_0(
         given = kernel.packings[1].of(w)
         (found,) = evaluate(kernel.lower().program, [a, given], "random")
         assert np.array_equal(found, wanted), configuration
-    code = te.build(kernel.schedule, kernel.arguments, target="cpu:znver4").assembly()
-    assert "vpdpbusd" in code
+    name = f"cpu:{target.cpu}"
+    assert instruction in te.build(kernel.schedule, kernel.arguments, target=name).assembly()
 
 
 @pytest.mark.parametrize(
@@ -188,10 +203,11 @@ def test_windows_that_bytes_are_not_read_through() -> None:
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("size", [(14, 40, 16), (1, 33, 8), (7, 16, 4), (6, 20, 15)])
+@pytest.mark.parametrize(("kind", "target"), [(ByteTilesSketch, VNNI), (WordTilesSketch, AVX2)])
 def test_every_configuration_computes_the_same(
-    size: tuple[int, int, int], transposed: bool, constant: bool
+    kind: Any, target: Target, size: tuple[int, int, int], transposed: bool, constant: bool
 ) -> None:
-    sketch = ByteTilesSketch(product(*size, transposed, constant=constant), VNNI)
+    sketch = kind(product(*size, transposed, constant=constant), target)
     rng = np.random.default_rng(0)
     a = rng.integers(-128, 128, (size[0], size[2])).astype("i1")
     b = rng.integers(-128, 128, (size[2], size[1])).astype("i1")
@@ -240,6 +256,11 @@ def test_the_instruction_is_in_the_code() -> None:
         (ByteTilesSketch, "+avx2,+avxvnni", 8),
         (ByteTilesSketch, "+avx512vnni,+avxvnni", 16),
         (ByteTilesSketch, "+dotprod", 4),
+        (WordTilesSketch, "+avx2,+fma", 8),
+        (WordTilesSketch, "+avx2,+avx512bw", 16),
+        (WordTilesSketch, "+sse4.1", 0),
+        (WordTilesSketch, "+avx2,+avxvnni", 0),
+        (WordTilesSketch, "+avx2,+avx512bw,+avx512vnni", 0),
         (Bf16TilesSketch, "+avx512f,+avx512vnni", 0),
         (Bf16TilesSketch, "+avx512bf16", 16),
         (Bf16TilesSketch, "+neon,+bf16", 4),
@@ -249,7 +270,36 @@ def test_lanes_are_the_processors(sketch: Any, features: str, lanes: int) -> Non
     assert sketch.dots.lanes(with_features(features)) == lanes
 
 
+def test_tiles_of_words_begin_with_what_registers_and_caches_hold() -> None:
+    """3136 rows of 576 words: each core has pieces, whose copies fit half of 512 KB; one row is cut
+    into columns."""
+    target = replace(AVX2, l2_bytes=512 << 10)
+    image = te.placeholder((56, 56, 64), "i8", name="a")
+    filters = te.placeholder((64, 64, 3, 3), "i8", name="w")
+    u, v, c = te.reduce_axis(3, "u"), te.reduce_axis(3, "v"), te.reduce_axis(64, "c")
+    sums = te.compute(
+        (54, 54, 64),
+        lambda y, x, f: te.sum(
+            image[y + u, x + v, c].astype("i32") * filters[f, c, u, v].astype("i32"),
+            axis=[u, v, c],
+        ),
+        name="sums",
+    )
+    space = WordTilesSketch(SiteExpression((image, filters), (False, True), sums), target).space
+    start = dict(space.default.items)
+    assert start["column_pieces"] == 1
+    assert start["row_pieces"] % 2 == 0
+    assert 54 * 54 / start["row_pieces"] * 576 * 2 <= 256 << 10
+    for one in space.sample(np.random.default_rng(0), 64):
+        vectors = one["columns"] // 8
+        assert (one["rows"] + 1) * vectors < 16, "sums, a vector of columns each, what is spread"
+    row = WordTilesSketch(product(1, 1000, 512, True, constant=True), target).space.default
+    assert row["column_pieces"] > 1
+
+
 def test_what_is_not_for_the_instruction() -> None:
+    with pytest.raises(Unfit, match="no dot products of words of 16 bits"):
+        WordTilesSketch(product(8, 16, 16), VNNI)
     with pytest.raises(Unfit, match="no dot products of bytes"):
         ByteTilesSketch(product(8, 16, 16), with_features("+avx2"))
     with pytest.raises(Unfit, match="it has batches"):

@@ -149,6 +149,57 @@ def test_what_is_no_code_yet_says_what_kernels_leave(tmp_path: Path, store: Data
     assert early > late + 50.0, "finding them is all of the compiler but the code"
 
 
+@pytest.mark.parametrize(
+    ("limit_s", "slow", "wanted"),
+    [
+        (None, 50.0, ["a0", "a1", "b0", "b1", "b2", "c0"]),
+        (900.0, 10.0, ["a0", "a1", "b0", "b1", "b2", "c0"]),
+        (900.0, 50.0, ["a0", "b0", "c0", "a1", "b1", "b2"]),
+    ],
+)
+def test_where_any_kernel_is_a_gain_every_task_is_begun_before_any_goes_on(
+    tmp_path: Path,
+    store: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    limit_s: float | None,
+    slow: float,
+    wanted: list[str],
+) -> None:
+    context, _ = played_context(tmp_path, store)
+    context.deadlines = Deadlines(limit_s, 0.0, lambda: 0.0)
+    tried: list[str] = []
+    sizes = {"a": 2, "b": 3, "c": 1}
+
+    class Stage:
+        def compile(self, given: list[Any]) -> list[Any]:
+            return [SimpleNamespace(configuration=one) for one in given]
+
+    class Loop:
+        def __init__(self, name: str) -> None:
+            self.name, self.own = name, Stage()
+            self.stages: Any = SimpleNamespace(compiler=self.own)
+
+        def try_all(self, given: list[str]) -> None:
+            assert len(self.stages.compiler.compile(given)) == len(given), "what was compiled"
+            tried.extend(given)
+
+    loops = {name: Loop(name) for name in sizes}
+    monkeypatch.setattr(starts, "reuse_result", lambda *_: False)
+    monkeypatch.setattr(starts, "task_loop", lambda _, __, task: loops[task.name])
+    monkeypatch.setattr(
+        starts, "openings", lambda _, task, __: [f"{task.name}{i}" for i in range(sizes[task.name])]
+    )
+    monkeypatch.setattr(starts, "observer", lambda *_: None)
+    monkeypatch.setattr(store, "put_state", lambda *_: None)
+    stages: Any = None
+    tasks = [played_task(tmp_path, name) for name in sizes]
+    guessed_s = sum(task.guessed_s for task in tasks)
+    context.deadlines.took("running the program by default", slow * guessed_s)
+    _try_openings(context, stages, played_variant(*tasks), None)
+    assert tried == wanted
+    assert all(loop.stages.compiler is loop.own for loop in loops.values()), "for the search"
+
+
 @pytest.mark.parametrize(("given_s", "kept_s"), [(1.0, 8.0), (60.0, 60.0)])
 def test_what_a_sketch_begins_with_has_time_to_compile(
     tmp_path: Path,

@@ -57,7 +57,9 @@ _AT_ONCE = 16
 # Where time is short: tasks that are guessed to take so little of all together are left out, once
 # this part of the time for measuring has passed.
 _LITTLE, _LITTLE_AFTER = 0.02, 0.25
-# A program that takes so many times what its dispatches are guessed to take.
+# So many times what its dispatches are guessed to take, a program is slow: padding takes next to
+# nothing beside what it is for, and compiling the two as one nearly a second each (of a quantised
+# ResNet-18 a third of the time that measuring took).
 _SLOW = 8.0
 # Of what a dispatch takes: what padding its data may be guessed to take at most, where the two are
 # not compiled as one. So many times its bytes are moved then, at such a rate at least.
@@ -90,7 +92,7 @@ def measure_defaults(
     end = context.deadlines.measured_by()
     if end is not None and within_s is not None:
         end = min(end, context.deadlines.clock() + within_s)
-    apart = _is_slow(context, prepared.tasks)
+    apart = slowness(context, prepared.tasks) > _SLOW
     guessed_s = sum(task.guessed_s for task in prepared.tasks if not task.is_chain)
     hurry = None if end is None else _Hurry(context.deadlines.clock(), end, _LITTLE * guessed_s)
     _in_time(context, prepared.tasks, hurry, partial(_make_data, apart=apart))
@@ -120,14 +122,15 @@ def measure_defaults(
     _announce(context, prepared)
 
 
-def _is_slow(context: RunContext, tasks: Sequence[DispatchTask]) -> bool:
-    """Whether the compiler's code for a program takes many times what it should.
+def slowness(context: RunContext, tasks: Sequence[DispatchTask]) -> float:
+    """How many times what it is guessed to take a program takes as the compiler makes it.
 
-    Then padding takes next to nothing beside what it is for, and compiling the two as one nearly a
-    second each: of a quantised ResNet-18 a third of the time that measuring took.
+    Args:
+        context: the run; it has timed the program.
+        tasks: of one of its variants.
     """
     guessed = sum(task.guessed_s for task in tasks if not task.is_chain)
-    return context.deadlines.each(RUNNING, 0.0) > _SLOW * guessed > 0.0
+    return context.deadlines.each(RUNNING, 0.0) / guessed if guessed else 0.0
 
 
 def leave_all(prepared: PreparedVariant) -> None:

@@ -20,7 +20,7 @@ from tilewright.tuning.choices import best_known, settle
 from tilewright.tuning.company import Company, Outcome, build_companies
 from tilewright.tuning.confirm import TRYING
 from tilewright.tuning.context import RunContext
-from tilewright.tuning.defaults import measure_defaults
+from tilewright.tuning.defaults import measure_defaults, slowness
 from tilewright.tuning.events import ProgramMeasured
 from tilewright.tuning.experience import space_to_json
 from tilewright.tuning.extraction import extract
@@ -56,6 +56,9 @@ _LITTLE = 0.02
 _HARDLY_ANY = 0.01
 # Of the time that a start has: for measuring dispatches, of which the rest tries kernels.
 _TO_MEASURE = 0.4
+# Times what a program should take. (A quantised ResNet-18 without dot products of bytes took 47
+# times that, and all of its layers had a kernel so; a RegNet took 13, and lost: 22 ms for 17.)
+_VERY_SLOW = 30.0
 # Candidates for each core that are compiled before they are measured.
 _BATCH = 8
 
@@ -228,8 +231,8 @@ def _try_openings(
     """Try what each sketch takes for best of every task, unless an earlier run's result serves.
 
     Candidates of several tasks are compiled together. Trials of a task are there for the search.
-    Where there are few trials or little time, a second sketch of a task waits for the first ones of
-    all.
+    Where there are few trials, a second sketch of a task waits for the first ones of all; where
+    time is limited, too, if the compiler's code is so slow that any kernel is a gain.
     """
     enough = max(1, fair_trials(context, [prepared]) // 2)
     loops: list[tuple[DispatchTask, SearchLoop, list[Configuration]]] = []
@@ -247,18 +250,19 @@ def _try_openings(
     for number, (*_, given) in enumerate(loops):
         del given[taken[number] :]
     before, kernels = context.store.count_trials(context.run_id), len(prepared.tasks) - len(loops)
-    if context.deadlines.limit_s is not None:
-        firsts = [(task, loop, given[:1]) for task, loop, given in loops]
-        loops = firsts + [(task, loop, given[1:]) for task, loop, given in loops if given[1:]]
-    begun = set[str]()
+    first = len(loops)
+    limited = context.deadlines.limit_s is not None
+    if limited and slowness(context, prepared.tasks) > _VERY_SLOW:
+        more = [(task, loop, given[1:]) for task, loop, given in loops if given[1:]]
+        loops = [(task, loop, given[:1]) for task, loop, given in loops] + more
     while loops and not context.out_of_time and _left_s(context, kernels) != 0.0:
         # The tasks of the largest shares come first: these are measured while there is time.
         sizes = itertools.accumulate(len(given) for *_, given in loops)
         most = _batch(context, kernels)
         count = 1 + sum(size < most for size in sizes)
         _try_group(context, loops[:count], kernels)
-        new = {task.identity for task, *_ in loops[:count]} - begun
-        loops, kernels, begun = loops[count:], kernels + len(new), begun | new
+        kernels += min(count, first)
+        loops, first = loops[count:], max(0, first - count)
     opened = context.store.get_state(context.run_id, OPENED)
     opened = opened if isinstance(opened, int) else 0
     new = context.store.count_trials(context.run_id) - before

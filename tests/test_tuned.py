@@ -12,9 +12,9 @@ import pytest
 import tilewright
 from tilewright.errors import UserError
 from tilewright.ir.session import CompilerSession
-from tilewright.measure.device_options import DeviceOptions
+from tilewright.measure.device_options import DeviceOptions, Parameters
 from tilewright.measure.runtime import Device
-from tilewright.tuned import check_results, usable
+from tilewright.tuned import TunedProgram, check_results, usable
 from tuned_samples import HOST, matmul
 
 
@@ -83,6 +83,47 @@ def test_other_memory_is_copied(odd: np.ndarray) -> None:
 
 def test_an_array_without_elements_is_not_copied() -> None:
     assert not usable(np.zeros((0, 3), np.float32))[1]
+
+
+def called(mlir: str, folder: Path, *arguments: np.ndarray) -> list[np.ndarray]:
+    """The results of a program's `main`, called as one that was tuned."""
+    (folder / "p.vmfb").write_bytes(CompilerSession(HOST).compile(mlir))
+    program = TunedProgram.__new__(TunedProgram)
+    program._device = Device(DeviceOptions.cpu(1), shared=False)
+    program._program = program._device.load(str(folder / "p.vmfb"), Parameters(()), {})
+    program.function = "main"
+    given = [(one, one.shape, one.dtype) for one in arguments]
+    return program.call(given)
+
+
+def test_copies_of_arguments_last_as_long_as_the_call(tmp_path: Path) -> None:
+    """That of an argument would else be memory that the next one is copied to."""
+    kind = "tensor<4096xf32>"
+    mlir = f"""
+func.func @main(%a: {kind}, %b: {kind}, %c: {kind}) -> {kind} {{
+  %d = arith.subf %a, %b : {kind}
+  %e = arith.subf %d, %c : {kind}
+  return %e : {kind}
+}}
+"""
+    odd = [aligned(4096, 4) for _ in range(3)]
+    for number, array in zip((100.0, 20.0, 3.0), odd, strict=True):
+        array[:] = number
+    (found,) = called(mlir, tmp_path, *odd)
+    np.testing.assert_array_equal(found, np.full(4096, 77, np.float32))
+
+
+@pytest.mark.parametrize("offset", [0, 4])
+def test_an_argument_that_is_handed_back_has_memory_of_its_own(offset: int, tmp_path: Path) -> None:
+    kind = "tensor<4096xf32>"
+    mlir = f"func.func @main(%a: {kind}) -> {kind} {{ return %a : {kind} }}"
+    array = aligned(4096, offset)
+    array[:] = 5
+    (found,) = called(mlir, tmp_path, array)
+    array[:] = 6
+    others = [np.full(4096 + 16, number, np.float32) for number in range(8)]
+    np.testing.assert_array_equal(found, np.full(4096, 5, np.float32))
+    assert others
 
 
 def test_results_that_are_not_the_frameworks_are_told(tmp_path: Path) -> None:

@@ -80,12 +80,14 @@ class TunedProgram:
         Raises:
             UserError: one is missing, or is of another size.
         """
-        self._weights = {name: usable(array)[0] for name, array in weights.items()}
+        given = {name: usable(array)[0] for name, array in weights.items()}
         vmfb = str(self.folder / VMFB)
         try:
-            self._program: LoadedProgram = self._device.load(vmfb, self._archives, self._weights)
+            self._program: LoadedProgram = self._device.load(vmfb, self._archives, given)
         except (ValueError, RuntimeError) as error:
             raise UserError(f"{vmfb}: cannot be loaded: {reason(error)}") from error
+        # Which the program does not keep, and the one before read its own.
+        self._weights = given
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the program.
@@ -119,6 +121,7 @@ class TunedProgram:
             UserError: an argument is not what the program takes.
         """
         packed: list[Any] = []
+        borrowed: list[NDArray[Any]] = []
         self.copied = 0
         for argument in arguments:
             if isinstance(argument, int | float):
@@ -126,6 +129,7 @@ class TunedProgram:
                 continue
             data, copied = usable(argument[0])
             self.copied += copied
+            borrowed.append(data)
             packed.append(self._device.borrow(data, argument[1], argument[2]))
         try:
             results = self._program.bind(self.function, packed)()
@@ -134,9 +138,16 @@ class TunedProgram:
         view = self._device.bindings.HalBufferView
         found = [results.get_variant(i) for i in range(len(results))]
         return [
-            one if isinstance(one, int | float) else self._device.download(one.deref(view), False)
+            one if isinstance(one, int | float) else self._result(one.deref(view), borrowed)
             for one in found
         ]
+
+    def _result(self, view: Any, borrowed: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """An array of the runtime's memory; one of its own where a program hands back what it was
+        given, since that goes with the call."""
+        array = self._device.download(view, False)
+        lent = any(np.may_share_memory(array, one) for one in borrowed)
+        return array.copy() if lent else array
 
 
 def load(

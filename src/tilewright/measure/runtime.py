@@ -93,7 +93,7 @@ class Device:
 
         Args:
             data: the elements row by row, of any type, writable, at an address that is a multiple
-                of ALIGNMENT; the view keeps it alive.
+                of ALIGNMENT; to be kept until no call reads it, which the view does not do.
             shape: of the view.
             dtype: of its elements.
 
@@ -218,8 +218,9 @@ class Device:
         Args:
             vmfb: path of the file, or its bytes.
             parameters: archives of its weights.
-            weights: those that lie in memory, by scope and name, as `borrow` takes data: what the
-                program does not transform when it is loaded it reads there in every call.
+            weights: those that lie in memory, by scope and name, as `borrow` takes data, to be kept
+                as long as the program: what it does not transform when it is loaded it reads there
+                in every call.
         """
         return LoadedProgram(self, vmfb, parameters or NO_PARAMETERS, weights or {})
 

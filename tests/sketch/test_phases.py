@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 import pytest
+from reference_support import parsed
 from window_cases import convolution, upsampling
 
 from tilewright import te
@@ -15,6 +16,7 @@ from tilewright.sketch.interface import SiteExpression
 from tilewright.sketch.phases import PhasedReduction, by_phases
 from tilewright.sketch.sliding import sliding_reduction
 from tilewright.sketch.structure import computed_stages, extent
+from tilewright.sketch.translate import translate
 
 
 def phased(site: SiteExpression) -> PhasedReduction | None:
@@ -69,3 +71,26 @@ def test_a_stride_over_zeros_stays_as_it_is() -> None:
     site = SiteExpression((x, w), (False, True), y)
     assert phased(site) is None
     assert not sliding_reduction(site).phases
+
+
+def test_an_image_without_its_batch_is_spread_out_with_channels_last() -> None:
+    """Dispatches drop the dimension of one element, which insert_slice puts back."""
+    image, spread, filters, result = (
+        f"tensor<{shape}xf32>" for shape in ("4x5x8", "1x11x13x8", "4x4x8x6", "1x8x10x6")
+    )
+    module = f"""
+func.func @main(%x: {image}, %w: {filters}) -> {result} {{
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : {spread}
+  %f = linalg.fill ins(%zero : f32) outs(%e : {spread}) -> {spread}
+  %s = tensor.insert_slice %x into %f[0, 2, 2, 0] [1, 4, 5, 8] [1, 2, 2, 1] : {image} into {spread}
+  %r = tensor.empty() : {result}
+  %g = linalg.fill ins(%zero : f32) outs(%r : {result}) -> {result}
+  %y = linalg.conv_2d_nhwc_hwcf ins(%s, %w : {spread}, {filters}) outs(%g : {result}) -> {result}
+  return %y : {result}
+}}
+"""
+    with parsed(module) as read:
+        found = phased(translate(read, "main"))
+    assert found is not None
+    assert points(found.op) == 8 * 10 * 6 * 8 * 2**2

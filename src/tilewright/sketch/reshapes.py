@@ -77,8 +77,15 @@ def reshaped(value: TensorValue, shape: Sequence[int]) -> TensorValue:
     if value.constant is not None:
         return Uniform(shape, value.constant)
 
-    def place(indices: Indices) -> Indices:
-        return delinearised(_linear(indices, shape), value.shape)
+    if [n for n in shape if n != 1] == [n for n in value.shape if n != 1]:
+        # Each index stays that of its dimension, also where it is one outside of it.
+        def place(indices: Indices) -> Indices:
+            kept = (at for at, extent in zip(indices, shape, strict=True) if extent != 1)
+            return [index(0) if extent == 1 else next(kept) for extent in value.shape]
+    else:
+
+        def place(indices: Indices) -> Indices:
+            return delinearised(_linear(indices, shape), value.shape)
 
     return Moved(value, shape, place)
 

@@ -220,6 +220,32 @@ def test_what_was_tuned_before_is_reused_where_nothing_differs(
     assert any("only a hint" in note for note in context.notes) == far_off
 
 
+@pytest.mark.parametrize(
+    ("then", "reused"),
+    [
+        ((2e-3, 2e-3, 1.9e-3), (True, True, True)),  # the machine is twice as fast
+        ((0.5e-3, 0.6e-3, 1e-3), (True, True, True)),  # it is slower, one does not notice
+        ((2e-3, 2e-3, 0.4e-3), (True, True, False)),  # one has changed the other way
+        ((4e-3, 4e-3, 4e-3), (False, False, False)),  # too much for the same machine
+        ((2e-3, 1e-3, 1e-3), (False, True, True)),  # one has changed alone
+    ],
+)
+def test_results_hold_on_a_machine_that_all_of_a_program_finds_slower_or_faster(
+    tmp_path: Path, store: Database, then: tuple[float, ...], reused: tuple[bool, ...]
+) -> None:
+    context, _ = played_context(tmp_path, store, max_trials=12)
+    tasks = [played_task(tmp_path, name, 1e-3, 0.3) for name in "abc"]
+    context.measured_on = HERE
+    earlier = began(store, context)
+    best = Configuration.of({"tile": 4})
+    for task, default_s in zip(tasks, then, strict=True):
+        result = TaskResult(best, default_s, default_s / 2, 1.9, 2.1, "float64 NumPy", 50)
+        store.record_result(store.task_id(task.key), result, earlier)
+    began(store, context)
+    search(context, EVERY, [played_variant(*tasks)], [1e-3])
+    assert tuple(task.reused for task in tasks) == reused
+
+
 def test_every_field_of_a_key_is_compared(tmp_path: Path, store: Database) -> None:
     context, _ = played_context(tmp_path, store)
     task = played_task(tmp_path, "a", 1e-3, 0.9)

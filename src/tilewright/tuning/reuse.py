@@ -7,7 +7,8 @@ differs its configuration is only tried first, and its trials teach the search.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterable, Sequence
 
 from tilewright.measure.measurement_key import (
     KeyComparison,
@@ -24,6 +25,10 @@ from tilewright.words import milliseconds, plural
 # How far the default's time may be from the recorded one, either way. A machine that others use as
 # well makes small kernels differ by a third; another frequency or fewer caches differ by more.
 _SAME_DEFAULT = 1.5
+
+# How much slower or faster all of a program may be: what others leave of a machine is rarely less
+# than half, and a processor's lowest frequency is about half of its highest.
+_MOST_CHANGED = 2.5
 
 
 def compare_keys(
@@ -69,7 +74,26 @@ def verdict(known: KnownResult, compared: Sequence[KeyComparison]) -> str:
     return f"only a hint ({what}): {why_other(compared)}"
 
 
-def reuse_result(context: RunContext, task: DispatchTask, enough: int) -> bool:
+def change_since(context: RunContext, tasks: Iterable[DispatchTask]) -> float:
+    """How many times as long as earlier runs found the compiler's own choices take now: the median
+    of the tasks that have a result of this machine, which others' work and the processor's
+    frequency change for all of them.
+
+    Args:
+        context: the run.
+        tasks: of one or more variants of the program.
+
+    Returns:
+        1.0 where fewer than three have one.
+    """
+    known = [(task, earlier_result(context, task, 1)) for task in tasks]
+    ratios = [_ratio(task, found) for task, found in known if found is not None]
+    return statistics.median(ratios) if len(ratios) >= 3 else 1.0
+
+
+def reuse_result(
+    context: RunContext, task: DispatchTask, enough: int, changed: float = 1.0
+) -> bool:
     """Whether an earlier run has tuned this workload here with at least `enough` trials.
 
     Its best configuration is taken as the only trial, and confirmed again like any other.
@@ -78,6 +102,7 @@ def reuse_result(context: RunContext, task: DispatchTask, enough: int) -> bool:
         context: the run.
         task: gets the trial.
         enough: trials of the earlier run.
+        changed: what the program's tasks take now of what they took then, by `change_since`.
     """
     if task.reused:
         return True
@@ -85,7 +110,7 @@ def reuse_result(context: RunContext, task: DispatchTask, enough: int) -> bool:
     if found is None:
         return False
     then, now = milliseconds(found.default_s), milliseconds(task.default_s)
-    if not _default_holds(task, found):
+    if not _default_holds(task, found, changed):
         context.note(
             f"{task.name}: the result of run {found.run_id} is only a hint: the compiler's choice "
             f"takes {now} ms now and took {then} ms then"
@@ -110,12 +135,17 @@ def reuse_result(context: RunContext, task: DispatchTask, enough: int) -> bool:
     return True
 
 
-def _default_holds(task: DispatchTask, found: TaskResult) -> bool:
-    """Whether the compiler's own choice takes about what it took when the result was found."""
-    if task.default_s is None or not found.default_s > 0:
-        return True
-    ratio = task.default_s / found.default_s
-    return 1 / _SAME_DEFAULT <= ratio <= _SAME_DEFAULT
+def _ratio(task: DispatchTask, found: TaskResult) -> float:
+    """What the compiler's own choice takes of what it took when the result was found."""
+    return task.default_s / found.default_s if task.default_s and found.default_s > 0 else 1.0
+
+
+def _default_holds(task: DispatchTask, found: TaskResult, changed: float) -> bool:
+    """Whether the compiler's own choice takes about what it took when the result was found, or no
+    further from it than the program's other dispatches."""
+    changed = min(max(changed, 1 / _MOST_CHANGED), _MOST_CHANGED)
+    low, high = min(1.0, changed) / _SAME_DEFAULT, max(1.0, changed) * _SAME_DEFAULT
+    return low <= _ratio(task, found) <= high
 
 
 def earlier_result(context: RunContext, task: DispatchTask, enough: int) -> TaskResult | None:

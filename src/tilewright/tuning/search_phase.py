@@ -20,7 +20,7 @@ from tilewright.tuning.experience import KernelLessons, space_to_json
 from tilewright.tuning.goals import GoalWatch
 from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.programs import end_s
-from tilewright.tuning.reuse import reuse_result
+from tilewright.tuning.reuse import change_since, reuse_result
 from tilewright.tuning.search_loop import Observer, SearchLoop
 from tilewright.tuning.session_stages import SessionStages
 from tilewright.tuning.shared_sites import SharedSites, standings
@@ -101,10 +101,11 @@ def search(
     lessons = KernelLessons(context.store, context.run_id)
 
     enough = max(1, fair // 2) if stages.compiling is not None else 1
+    changed = change_since(context, (task for one in prepared for task in one.tasks))
 
     def begin(one: _Waiting) -> BudgetTask | None:
         """What trials are shared out to, unless an earlier result serves."""
-        if reuse_result(context, one.task, enough):
+        if reuse_result(context, one.task, enough, changed):
             sites.hand_over(one.task, one.task.trials)
             return None
         if stages.compiling is None:

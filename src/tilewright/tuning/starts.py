@@ -29,7 +29,7 @@ from tilewright.tuning.layouts import all_channels_last, blocked_variants
 from tilewright.tuning.prepare import read_tasks
 from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.programs import EXTRACTING, Programs, start_s
-from tilewright.tuning.reuse import reuse_result
+from tilewright.tuning.reuse import change_since, reuse_result
 from tilewright.tuning.search_loop import SearchLoop
 from tilewright.tuning.search_phase import OPENED, fair_trials, observer
 from tilewright.tuning.session_stages import SessionStages
@@ -236,9 +236,10 @@ def _try_openings(
     """
     enough = max(1, fair_trials(context, [prepared]) // 2)
     loops: list[tuple[DispatchTask, SearchLoop, list[Configuration]]] = []
+    changed = change_since(context, prepared.tasks)
     for task in prepared.tasks:
         task.store_id = context.store.task_id(task.key, task.default_s, space_to_json(task))
-        if not reuse_result(context, task, enough):
+        if not reuse_result(context, task, enough, changed):
             loop = task_loop(context, stages, task)
             compiler = loop.stages.compiler
             if isinstance(compiler, DispatchCompiler):

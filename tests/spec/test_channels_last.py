@@ -17,6 +17,7 @@ from tilewright.spec.channels_last import (
     find_channels_first,
     write_channels_last_spec,
 )
+from tilewright.spec.pixel_chains import pixel_chain
 
 
 @pytest.fixture
@@ -85,6 +86,75 @@ def scaled(net: Network, x: Value, by: Value) -> Value:
     return Value(name, x.channels, x.side)
 
 
+def doubled(net: Network, x: Value) -> Value:
+    """Twice as large, linear between elements, as the importer has it: rows, then columns."""
+    name, shape = x.name, [1, x.channels, x.side, x.side]
+    for dim in (2, 3):
+        old = f"tensor<{'x'.join(map(str, shape))}xf32>"
+
+        def part(
+            of: str, kind: str, begin: int, count: int, dim: int = dim, shape: list[int] = shape
+        ) -> tuple[str, str]:
+            sizes = [count if at == dim else size for at, size in enumerate(shape)]
+            begins = [begin if at == dim else 0 for at in range(4)]
+            type_ = f"tensor<{'x'.join(map(str, sizes))}xf32>"
+            found = net.add(
+                f"tensor.extract_slice {of}{begins} {sizes} [1, 1, 1, 1] : {kind} to {type_}"
+            )
+            return found, type_
+
+        count = shape[dim]
+        (first, edge), (last, _) = part(name, old, 0, 1), part(name, old, count - 1, 1)
+        longer = [count + 1 if at == dim else size for at, size in enumerate(shape)]
+        whole = f"tensor<{'x'.join(map(str, longer))}xf32>"
+        low = net.add(f"tensor.concat dim({dim}) {first}, {name} : ({edge}, {old}) -> {whole}")
+        high = net.add(f"tensor.concat dim({dim}) {name}, {last} : ({old}, {edge}) -> {whole}")
+        parts = [part(low, whole, 0, count)[0], name, part(high, whole, 1, count)[0]]
+        apart, new = [*shape[: dim + 1], 1, *shape[dim + 1 :]], list(shape)
+        spread_out = [*shape[: dim + 1], 2, *shape[dim + 1 :]]
+        new[dim] *= 2
+        groups = [[at + (at > dim)] for at in range(4)]
+        groups[dim] = [dim, dim + 1]
+        one, two, made = (f"tensor<{'x'.join(map(str, n))}xf32>" for n in (apart, spread_out, new))
+        wide = [
+            net.add(f"tensor.expand_shape {value} {groups} output_shape {apart} : {old} into {one}")
+            for value in parts
+        ]
+        weights = [
+            net.add(f"arith.constant dense<{numbers}> : tensor<2xf32>")
+            for numbers in ([0.25, 0.0], [0.75, 0.75], [0.0, 0.25])
+        ]
+        dims = ", ".join(f"d{at}" for at in range(5))
+        read = ", ".join("0" if at == dim + 1 else f"d{at}" for at in range(5))
+        maps = ", ".join(
+            f"affine_map<({dims}) -> ({to})>" for to in (*[read] * 3, *[f"d{dim + 1}"] * 3, dims)
+        )
+        empty, kinds = net.add(f"tensor.empty() : {two}"), ", ".join(['"parallel"'] * 5)
+        values, types = ", ".join([*wide, *weights]), ", ".join([one] * 3 + ["tensor<2xf32>"] * 3)
+        body = net.add(
+            f"linalg.generic {{indexing_maps = [{maps}], iterator_types = [{kinds}]}} "
+            f"ins({values} : {types}) outs({empty} : {two}) {{\n"
+            "^bb0(%a: f32, %b: f32, %c: f32, %p: f32, %q: f32, %r: f32, %o: f32):\n"
+            "  %s = arith.mulf %a, %p : f32\n  %t = arith.mulf %b, %q : f32\n  %u = arith.mulf %c, %r : f32\n"
+            "  %v = arith.addf %s, %t : f32\n  %w = arith.addf %v, %u : f32\n"
+            f"  linalg.yield %w : f32\n}} -> {two}"
+        )
+        name = net.add(f"tensor.collapse_shape {body} {groups} : {two} into {made}")
+        shape = new
+    return Value(name, x.channels, 2 * x.side)
+
+
+def decoding() -> str:
+    """An image that is made larger between convolutions, and is read twice."""
+    net = Network("nchw", np.random.default_rng(0))
+    x = Value(net.argument(net.type(3, 16)), 3, 16)
+    x = net.biased(net.convolution(x, 8, 3, 2))
+    y = doubled(net, net.biased(net.convolution(x, 8, 1)))
+    z = net.sum(net.convolution(y, 8, 1), y)
+    z = net.biased(net.convolution(z, 8, 3))
+    return net.program(z.name, net.type(8, 16))
+
+
 def mobile() -> str:
     """Depthwise convolutions, hard-swish, squeeze and excitation."""
     net = Network("nchw", np.random.default_rng(0))
@@ -124,8 +194,8 @@ def dense() -> str:
 
 @pytest.mark.parametrize(
     "text",
-    [mobile(), pytest.param(branching(), marks=pytest.mark.slow)],
-    ids=["mobile", "branching"],
+    [mobile(), decoding(), pytest.param(branching(), marks=pytest.mark.slow)],
+    ids=["mobile", "decoding", "branching"],
 )
 def test_no_transpose_is_left_inside_and_numbers_stay_right(compiler: Compiler, text: str) -> None:
     spec = spec_of(compiler, text)
@@ -171,6 +241,35 @@ def test_what_a_concatenation_begins_with_is_copied_as_a_whole(compiler: Compile
 def test_axes_are_folded_only_where_the_compiler_would_crash(compiler: Compiler) -> None:
     assert find_channels_first(compiler.module(mobile(), None)).folds
     assert not find_channels_first(compiler.module(branching(), None)).folds
+
+
+def test_what_mixes_batch_or_channels_is_no_chain(compiler: Compiler) -> None:
+    module = compiler.module(decoding(), None)
+    ends = [op for op in walk(module.operation) if op.name == "tensor.collapse_shape"]
+    chains = [pixel_chain(op) for op in ends]
+    assert [chain is not None for chain in chains] == [True, True]
+    shuffled = """
+func.func @main(%x: tensor<1x16x8x8xf32>) -> tensor<1x4x16x16xf32> {
+  %a = tensor.expand_shape %x [[0], [1, 2, 3], [4], [5]] output_shape [1, 4, 2, 2, 8, 8]
+      : tensor<1x16x8x8xf32> into tensor<1x4x2x2x8x8xf32>
+  %e = tensor.empty() : tensor<1x4x8x2x8x2xf32>
+  %t = linalg.generic {indexing_maps = [affine_map<(a, b, c, d, e, f) -> (a, b, d, f, c, e)>,
+      affine_map<(a, b, c, d, e, f) -> (a, b, c, d, e, f)>], iterator_types = ["parallel",
+      "parallel", "parallel", "parallel", "parallel", "parallel"]}
+      ins(%a : tensor<1x4x2x2x8x8xf32>) outs(%e : tensor<1x4x8x2x8x2xf32>) {
+  ^bb0(%p: f32, %o: f32):
+    %s = arith.negf %p : f32
+    linalg.yield %s : f32
+  } -> tensor<1x4x8x2x8x2xf32>
+  %c = tensor.collapse_shape %t [[0], [1], [2, 3], [4, 5]]
+      : tensor<1x4x8x2x8x2xf32> into tensor<1x4x16x16xf32>
+  return %c : tensor<1x4x16x16xf32>
+}
+"""
+    with ir.Context(), ir.Location.unknown():
+        other = ir.Module.parse(shuffled)
+        (end,) = (op for op in walk(other.operation) if op.name == "tensor.collapse_shape")
+        assert pixel_chain(end) is None
 
 
 def test_equal_ops_are_there_once(compiler: Compiler) -> None:

@@ -45,6 +45,8 @@ from tilewright.ir.site_ops import is_elementwise
 from tilewright.ir.walk import symbols, walk
 from tilewright.spec import library, shared_sequences
 from tilewright.spec.pattern import SitePattern, call, define_function
+from tilewright.spec.pixel_chains import ROOT as CHAIN
+from tilewright.spec.pixel_chains import pixel_chain, with_channels_last
 
 _FOLD = "linalg-fold-unit-extent-dims"
 _FUSE = "iree-dispatch-creation-elementwise-op-fusion"
@@ -117,8 +119,10 @@ def find_channels_first(module: ir.Module | ir.Operation) -> ChannelsFirst:
 
 
 def _alone(op: ir.Operation) -> IsolatedSite:
-    """An op by itself, with the numbers that it is given."""
-    return isolate_value(op.results[0], lambda one: one == op or _is_number(one))
+    """An op by itself, with the numbers that it is given and all of the ops of its chain."""
+    chain = pixel_chain(op)
+    inside = (op,) if chain is None else chain.ops
+    return isolate_value(op.results[0], lambda one: one in inside or _is_number(one))
 
 
 def write_channels_last_spec(found: ChannelsFirst) -> str:
@@ -158,6 +162,8 @@ def write_channels_last_spec(found: ChannelsFirst) -> str:
 def _is_channels_first(op: ir.Operation) -> bool:
     if op.name in (QUANTIZE, DEQUANTIZE):
         return _is_quantised_image(op)
+    if op.name == CHAIN:
+        return pixel_chain(op) is not None
     if op.name not in (_DEPTHWISE, *_POOLING, _CONCAT, _INSERT):
         return False
     types = [v.type for v in op.operands if isinstance(v.type, ir.RankedTensorType)]
@@ -224,6 +230,12 @@ def _with_channels_last(
         return tensor.InsertSliceOp(source, into, [], [], [], *where).result
     if op.name in (QUANTIZE, DEQUANTIZE):
         return _quantised(op, _operands(op, values))
+    if (chain := pixel_chain(op)) is not None:
+
+        def given(argument: ir.Value) -> ir.Value:
+            return values[ir.BlockArgument(argument).arg_number]
+
+        return with_channels_last(op, given, last(given(chain.image), _TO_LAST))
     image, window, into = _operands(op, values)
     make: Callable[..., ir.Value] = linalg.depthwise_conv_2d_nhwc_hwc
     if op.name in _POOLING:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,12 @@ import pytest
 import tilewright
 from tilewright.errors import UserError
 from tilewright.ir.session import CompilerSession
-from tilewright.measure.device_options import DeviceOptions, Parameters
+from tilewright.measure.device_options import (
+    DeviceOptions,
+    Parameters,
+    batch_processes_allowed,
+    scheduled_as_batch,
+)
 from tilewright.measure.runtime import Device
 from tilewright.tuned import TunedProgram, check_results, usable
 from tuned_samples import HOST, matmul
@@ -58,7 +65,12 @@ def test_a_result_may_outlive_its_device(cores: int, tmp_path: Path) -> None:
     (tmp_path / "p.vmfb").write_bytes(CompilerSession(HOST).compile(matmul()))
     code = f"""
 import numpy as np
-from tilewright.measure.device_options import DeviceOptions, Parameters
+from tilewright.measure.device_options import (
+    DeviceOptions,
+    Parameters,
+    batch_processes_allowed,
+    scheduled_as_batch,
+)
 from tilewright.measure.runtime import Device
 device = Device(DeviceOptions.cpu({cores}), shared=False)
 program = device.load({str(tmp_path / "p.vmfb")!r}, Parameters(()), {{}})
@@ -91,7 +103,7 @@ def called(mlir: str, folder: Path, *arguments: np.ndarray) -> list[np.ndarray]:
     program = TunedProgram.__new__(TunedProgram)
     program._device = Device(DeviceOptions.cpu(1), shared=False)
     program._program = program._device.load(str(folder / "p.vmfb"), Parameters(()), {})
-    program.function = "main"
+    program.function, program._batch = "main", True
     given = [(one, one.shape, one.dtype) for one in arguments]
     return program.call(given)
 
@@ -124,6 +136,26 @@ def test_an_argument_that_is_handed_back_has_memory_of_its_own(offset: int, tmp_
     others = [np.full(4096 + 16, number, np.float32) for number in range(8)]
     np.testing.assert_array_equal(found, np.full(4096, 5, np.float32))
     assert others
+
+
+@pytest.mark.skipif(not batch_processes_allowed(), reason="no batch processes here")
+def test_only_what_is_started_meanwhile_is_a_batch_process() -> None:
+    seen: list[int] = []
+
+    def look() -> None:
+        seen.append(os.sched_getscheduler(0))
+
+    before = os.sched_getscheduler(0)
+    for batch in (True, False):
+        with scheduled_as_batch(batch):
+            thread = threading.Thread(target=look)
+            thread.start()
+            thread.join()
+    assert seen == [os.SCHED_BATCH, before]
+    assert os.sched_getscheduler(0) == before
+    with pytest.raises(ValueError, match="inside"), scheduled_as_batch(True):
+        raise ValueError("inside")
+    assert os.sched_getscheduler(0) == before
 
 
 def test_results_that_are_not_the_frameworks_are_told(tmp_path: Path) -> None:

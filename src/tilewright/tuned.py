@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tilewright.argument import element_type_of
 from tilewright.errors import UncompilableError, UserError
 from tilewright.files import parse_json
-from tilewright.measure.device_options import DeviceOptions, Parameters
+from tilewright.measure.device_options import DeviceOptions, Parameters, scheduled_as_batch
 from tilewright.measure.runtime import ALIGNMENT, Device, LoadedProgram, owned
 from tilewright.measure.verify import compare
 from tilewright.target import parse_target
@@ -67,7 +67,8 @@ class TunedProgram:
             raise UserError(
                 f"{self.folder}: the result cannot be read ({error}); tune the program again"
             ) from error
-        self._device = _device(way_to_run(self.result, manifest, threads))
+        way = way_to_run(self.result, manifest, threads)
+        self._device, self._batch = _device(way), way.schedules_batch
         self._archives = Parameters(tuple(archives) if weights is None else ())
         self.reload(weights or {})
 
@@ -132,7 +133,9 @@ class TunedProgram:
             borrowed.append(data)
             packed.append(self._device.borrow(data, argument[1], argument[2]))
         try:
-            results = self._program.bind(self.function, packed)()
+            call = self._program.bind(self.function, packed)
+            with scheduled_as_batch(self._batch):
+                results = call()
         except (ValueError, RuntimeError) as error:
             raise UserError(f"{self.function}: the call failed: {reason(error)}") from error
         view = self._device.bindings.HalBufferView
@@ -302,7 +305,7 @@ def way_to_run(
     if threads is not None or advised is None:
         return DeviceOptions.cpu(target.cores)
     plain = DeviceOptions.cpu(advised.threads)
-    return replace(plain, pinned=advised.pinned, spin_us=advised.spin_us)
+    return replace(plain, pinned=advised.pinned, batch=advised.batch, spin_us=advised.spin_us)
 
 
 @atexit.register
@@ -314,4 +317,5 @@ def _close_devices() -> None:
 @cache
 def _device(options: DeviceOptions) -> Device:
     """One for each number of threads: their threads are the device's."""
-    return Device(options, shared=False)
+    with scheduled_as_batch(options.schedules_batch):
+        return Device(options, shared=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,6 +143,27 @@ def schedule_as_batch(batch: bool) -> None:
         policy = os.SCHED_BATCH if batch else os.SCHED_OTHER
         if os.sched_getscheduler(0) in (os.SCHED_BATCH, os.SCHED_OTHER):
             os.sched_setscheduler(0, policy, os.sched_param(0))
+
+
+@contextlib.contextmanager
+def scheduled_as_batch(batch: bool) -> Iterator[None]:
+    """Have the calling thread, and what it starts meanwhile, be one of Linux's batch processes,
+    unless it was given a policy other than the usual one.
+
+    Args:
+        batch: whether to do so.
+    """
+    before = None
+    if batch:
+        with contextlib.suppress(AttributeError, OSError):
+            if os.sched_getscheduler(0) == os.SCHED_OTHER:
+                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+                before = os.SCHED_OTHER
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.sched_setscheduler(0, before, os.sched_param(0))
 
 
 def huge_pages_on_request() -> bool:

@@ -19,12 +19,12 @@ from tilewright.space.pipeline import Unfit
 from tilewright.target import Target, parse_target
 
 
-def with_features(features: str, name: str = "cpu:znver4") -> Target:
-    return replace(parse_target(name, 2), features=features, vector_bytes=64)
+def with_features(features: str, name: str = "cpu:znver4", vector_bytes: int = 64) -> Target:
+    return parse_target(name, 2).with_vectors(name, features, vector_bytes)
 
 
 VNNI = with_features("+avx512f,+avx512vnni")
-AVX2 = replace(with_features("+avx2,+fma", "cpu:haswell"), vector_bytes=32)
+AVX2 = with_features("+avx2,+fma", "cpu:haswell", 32)
 BF16 = with_features("+avx512f,+avx512bf16")
 
 

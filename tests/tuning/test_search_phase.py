@@ -26,7 +26,7 @@ from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.events import Note, TrialDone
 from tilewright.tuning.goals import GoalWatch, read_goals
 from tilewright.tuning.reuse import compare_keys
-from tilewright.tuning.search_phase import search
+from tilewright.tuning.search_phase import _keep_for_the_end, search
 from tilewright.tuning.session_stages import ALL_STAGES, SessionStages, compile_limit_s
 
 HERE = MeasurementKey("a processor", "model 1", threads=2, compiler="3.13.0 some")
@@ -119,7 +119,7 @@ def test_confirming_has_the_time_of_what_there_is_to_confirm(
     assert search_end is not None
     assert confirm_end is not None
     # Each with two finalists, and what neither has taken yet.
-    assert confirm_end - search_end == pytest.approx(3.0 * tasks)
+    assert confirm_end - search_end == pytest.approx(2.5 * tasks)
 
 
 def test_a_small_space_is_tried_once_and_no_more(tmp_path: Path, store: Database) -> None:
@@ -302,3 +302,15 @@ def test_a_search_begins_with_what_too_few_trials_of_an_earlier_run_found(
     assert not task.reused
     assert task.trials[0].configuration == best
     assert len(task.trials) == 12
+
+
+@pytest.mark.parametrize(("tasks", "kept_s"), [(4, 10.0), (8, 15.0), (20, 30.0)])
+def test_time_is_kept_for_the_best_of_each_task_and_more_where_it_is_little(
+    tmp_path: Path, store: Database, tasks: int, kept_s: float
+) -> None:
+    context, _ = played_context(tmp_path, store, time_limit_s=100.0)
+    _keep_for_the_end(context, 1, tasks, kernels=False)
+    search_end, confirm_end = context.deadlines.end("search"), context.deadlines.end("confirm")
+    assert search_end is not None
+    assert confirm_end is not None
+    assert confirm_end - search_end == pytest.approx(kept_s)

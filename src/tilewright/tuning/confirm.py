@@ -38,6 +38,7 @@ _TIMEOUT_S = 300.0
 TRYING = "trying a candidate"
 _COMPILING, _COMPARING = "compiling a finalist", "comparing finalists"
 _LEAST_S, _OF_TRIALS = 1.0, 2.0
+_COMPARING_LEAST_S = 0.5
 
 
 @dataclass
@@ -229,7 +230,7 @@ def confirm_s(context: RunContext, tasks: int, each: float) -> float:
     deadlines = context.deadlines
     guess = max(_LEAST_S, _OF_TRIALS * deadlines.each(TRYING, 0.0))
     compile_s = deadlines.each(_COMPILING, guess)
-    return tasks * (each * compile_s + deadlines.each(_COMPARING, _LEAST_S))
+    return tasks * (each * compile_s + deadlines.each(_COMPARING, _COMPARING_LEAST_S))
 
 
 def _leave_out(

@@ -33,8 +33,9 @@ OPENED = "trials of starts"
 
 _BATCH = 8
 _MINIMUM = 8
-# Of a task, for which there shall be time.
-_FINALISTS = 2
+# Of a task, for which there shall be time; but more than the best of each has this share of the
+# limit: a search that ends early for it has fewer that are worth comparing.
+_FINALISTS, _FINALISTS_SHARE = 2, 0.15
 
 
 @dataclass
@@ -254,7 +255,9 @@ def _keep_for_the_end(context: RunContext, variants: int, tasks: int, kernels: b
     many variants, of which so many tasks are confirmed."""
     company_s, finish_s = end_s(context, kernels)
     finalists = min(_FINALISTS, context.options.effort_preset.finalists)
-    context.deadlines.keep("confirm", confirm_s(context, tasks, finalists))
+    all_s, best_s = (confirm_s(context, tasks, each) for each in (finalists, 1))
+    share_s = _FINALISTS_SHARE * (context.deadlines.limit_s or 0.0)
+    context.deadlines.keep("confirm", min(all_s, max(best_s, share_s)))
     context.deadlines.keep("company", variants * company_s)
     context.deadlines.keep("finish", finish_s)
 

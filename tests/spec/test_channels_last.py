@@ -155,6 +155,36 @@ def decoding() -> str:
     return net.program(z.name, net.type(8, 16))
 
 
+def enlarged(groups: str = "[0], [1], [2, 3], [4]", given: str = "%p") -> str:
+    """Rows twice; or channels, by the groups of dimensions; or with a number from outside."""
+    order = "d0, d1, d2, d3, d4"
+    image = "tensor<1x4x4x4xf32>"
+    wide, apart = "tensor<1x4x2x4x4xf32>", "tensor<1x4x1x4x4xf32>"
+    made = "tensor<1x8x4x4xf32>"
+    expanded = "[[0], [1, 2], [3], [4]]"
+    if groups.startswith("[0], [1], "):
+        wide, apart = "tensor<1x4x4x2x4xf32>", "tensor<1x4x4x1x4xf32>"
+        made, expanded = "tensor<1x4x8x4xf32>", "[[0], [1], [2, 3], [4]]"
+    read = order.replace("d2", "0") if "[1, 2]" in expanded else order.replace("d3", "0")
+    kinds = ", ".join(['"parallel"'] * 5)
+    return f"""
+func.func @main(%x: {image}) -> {made} {{
+  %z = arith.constant 2.0 : f32
+  %a = tensor.expand_shape %x {expanded} output_shape {apart[7:-5].split("x")} : {image} into {apart}
+  %e = tensor.empty() : {wide}
+  %t = linalg.generic {{indexing_maps = [affine_map<({order}) -> ({read})>,
+      affine_map<({order}) -> ({order})>], iterator_types = [{kinds}]}}
+      ins(%a : {apart}) outs(%e : {wide}) {{
+  ^bb0(%p: f32, %o: f32):
+    %s = arith.addf %p, {given} : f32
+    linalg.yield %s : f32
+  }} -> {wide}
+  %c = tensor.collapse_shape %t [{groups}] : {wide} into {made}
+  return %c : {made}
+}}
+""".replace("'", "")
+
+
 def mobile() -> str:
     """Depthwise convolutions, hard-swish, squeeze and excitation."""
     net = Network("nchw", np.random.default_rng(0))
@@ -248,28 +278,12 @@ def test_what_mixes_batch_or_channels_is_no_chain(compiler: Compiler) -> None:
     ends = [op for op in walk(module.operation) if op.name == "tensor.collapse_shape"]
     chains = [pixel_chain(op) for op in ends]
     assert [chain is not None for chain in chains] == [True, True]
-    shuffled = """
-func.func @main(%x: tensor<1x16x8x8xf32>) -> tensor<1x4x16x16xf32> {
-  %a = tensor.expand_shape %x [[0], [1, 2, 3], [4], [5]] output_shape [1, 4, 2, 2, 8, 8]
-      : tensor<1x16x8x8xf32> into tensor<1x4x2x2x8x8xf32>
-  %e = tensor.empty() : tensor<1x4x8x2x8x2xf32>
-  %t = linalg.generic {indexing_maps = [affine_map<(a, b, c, d, e, f) -> (a, b, d, f, c, e)>,
-      affine_map<(a, b, c, d, e, f) -> (a, b, c, d, e, f)>], iterator_types = ["parallel",
-      "parallel", "parallel", "parallel", "parallel", "parallel"]}
-      ins(%a : tensor<1x4x2x2x8x8xf32>) outs(%e : tensor<1x4x8x2x8x2xf32>) {
-  ^bb0(%p: f32, %o: f32):
-    %s = arith.negf %p : f32
-    linalg.yield %s : f32
-  } -> tensor<1x4x8x2x8x2xf32>
-  %c = tensor.collapse_shape %t [[0], [1], [2, 3], [4, 5]]
-      : tensor<1x4x8x2x8x2xf32> into tensor<1x4x16x16xf32>
-  return %c : tensor<1x4x16x16xf32>
-}
-"""
+    others = [enlarged("[0], [1, 2], [3], [4]"), enlarged(given="%z")]
     with ir.Context(), ir.Location.unknown():
-        other = ir.Module.parse(shuffled)
-        (end,) = (op for op in walk(other.operation) if op.name == "tensor.collapse_shape")
-        assert pixel_chain(end) is None
+        for text in (enlarged(), *others):
+            module = ir.Module.parse(text)
+            (end,) = (op for op in walk(module.operation) if op.name == "tensor.collapse_shape")
+            assert (pixel_chain(end) is not None) == (text == enlarged())
 
 
 def test_equal_ops_are_there_once(compiler: Compiler) -> None:

@@ -16,6 +16,7 @@ from iree.compiler.dialects import tensor
 
 from tilewright.ir.reference.access import indexing_maps
 from tilewright.ir.reference.tensors import reassociation
+from tilewright.ir.site_module import needed
 from tilewright.ir.site_ops import is_elementwise
 
 ROOT = "tensor.collapse_shape"
@@ -76,14 +77,15 @@ def pixel_chain(root: ir.Operation) -> PixelChain | None:
 
 
 def _belongs(op: ir.Operation) -> bool:
+    types = [value.type for value in (*op.operands, *op.results)]
+    if not all(isinstance(t, ir.RankedTensorType) and t.has_static_shape for t in types):
+        return False
     if op.name in (_EXPAND, _SLICE, _CONCAT, _EMPTY):
-        return all(
-            isinstance(value.type, ir.RankedTensorType) and value.type.has_static_shape
-            for value in (*op.operands, op.results[0])
-        )
+        return True
     # What is computed of an image of four dimensions, pixel by pixel, transposes get through.
-    is_broadcast = op.name == "linalg.generic" and is_elementwise(op) and len(op.results) == 1
-    return is_broadcast and ir.RankedTensorType(op.results[0].type).rank > _RANK
+    broadcasts = op.name == "linalg.generic" and is_elementwise(op) and len(op.results) == 1
+    operands = set(op.operands)
+    return broadcasts and types[-1].rank > _RANK and all(one in operands for one in needed(op))
 
 
 def _keeps_apart(op: ir.Operation) -> bool:

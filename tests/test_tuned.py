@@ -65,12 +65,7 @@ def test_a_result_may_outlive_its_device(cores: int, tmp_path: Path) -> None:
     (tmp_path / "p.vmfb").write_bytes(CompilerSession(HOST).compile(matmul()))
     code = f"""
 import numpy as np
-from tilewright.measure.device_options import (
-    DeviceOptions,
-    Parameters,
-    batch_processes_allowed,
-    scheduled_as_batch,
-)
+from tilewright.measure.device_options import DeviceOptions, Parameters
 from tilewright.measure.runtime import Device
 device = Device(DeviceOptions.cpu({cores}), shared=False)
 program = device.load({str(tmp_path / "p.vmfb")!r}, Parameters(()), {{}})
@@ -133,9 +128,8 @@ def test_an_argument_that_is_handed_back_has_memory_of_its_own(offset: int, tmp_
     array[:] = 5
     (found,) = called(mlir, tmp_path, array)
     array[:] = 6
-    others = [np.full(4096 + 16, number, np.float32) for number in range(8)]
+    np.full(4096 + 16, 7, np.float32)  # where a copy was, if it is free
     np.testing.assert_array_equal(found, np.full(4096, 5, np.float32))
-    assert others
 
 
 @pytest.mark.skipif(not batch_processes_allowed(), reason="no batch processes here")

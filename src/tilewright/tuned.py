@@ -87,7 +87,7 @@ class TunedProgram:
             self._program: LoadedProgram = self._device.load(vmfb, self._archives, given)
         except (ValueError, RuntimeError) as error:
             raise UserError(f"{vmfb}: cannot be loaded: {reason(error)}") from error
-        # Which the program does not keep, and the one before read its own.
+        # The program does not keep them, and until now the one before it read its own.
         self._weights = given
 
     def __call__(self, *arguments: Any) -> Any:

@@ -86,18 +86,40 @@ def scaled(net: Network, x: Value, by: Value) -> Value:
     return Value(name, x.channels, x.side)
 
 
+def tensor_of(shape: list[int]) -> str:
+    return f"tensor<{'x'.join(map(str, shape))}xf32>"
+
+
+def twice(
+    shape: list[int], dim: int
+) -> tuple[list[int], str, str, list[int], str, list[list[int]]]:
+    """An image's shape with one step for each element of a dimension, and its type; the type with
+    two; the shape and the type of which these are; which dimensions become one again."""
+    apart, made = [*shape[: dim + 1], 1, *shape[dim + 1 :]], list(shape)
+    made[dim] *= 2
+    groups = [[at + (at > dim)] for at in range(4)]
+    groups[dim] = [dim, dim + 1]
+    wide = tensor_of([*shape[: dim + 1], 2, *shape[dim + 1 :]])
+    return apart, tensor_of(apart), wide, made, tensor_of(made), groups
+
+
+def steps(zero: int | None = None) -> str:
+    """The dimensions of five loops; `zero` is read in one place alone."""
+    return ", ".join("0" if at == zero else f"d{at}" for at in range(5))
+
+
 def doubled(net: Network, x: Value) -> Value:
     """Twice as large, linear between elements, as the importer has it: rows, then columns."""
     name, shape = x.name, [1, x.channels, x.side, x.side]
     for dim in (2, 3):
-        old = f"tensor<{'x'.join(map(str, shape))}xf32>"
+        old = tensor_of(shape)
 
         def part(
             of: str, kind: str, begin: int, count: int, dim: int = dim, shape: list[int] = shape
         ) -> tuple[str, str]:
             sizes = [count if at == dim else size for at, size in enumerate(shape)]
             begins = [begin if at == dim else 0 for at in range(4)]
-            type_ = f"tensor<{'x'.join(map(str, sizes))}xf32>"
+            type_ = tensor_of(sizes)
             found = net.add(
                 f"tensor.extract_slice {of}{begins} {sizes} [1, 1, 1, 1] : {kind} to {type_}"
             )
@@ -106,16 +128,11 @@ def doubled(net: Network, x: Value) -> Value:
         count = shape[dim]
         (first, edge), (last, _) = part(name, old, 0, 1), part(name, old, count - 1, 1)
         longer = [count + 1 if at == dim else size for at, size in enumerate(shape)]
-        whole = f"tensor<{'x'.join(map(str, longer))}xf32>"
+        whole = tensor_of(longer)
         low = net.add(f"tensor.concat dim({dim}) {first}, {name} : ({edge}, {old}) -> {whole}")
         high = net.add(f"tensor.concat dim({dim}) {name}, {last} : ({old}, {edge}) -> {whole}")
         parts = [part(low, whole, 0, count)[0], name, part(high, whole, 1, count)[0]]
-        apart, new = [*shape[: dim + 1], 1, *shape[dim + 1 :]], list(shape)
-        spread_out = [*shape[: dim + 1], 2, *shape[dim + 1 :]]
-        new[dim] *= 2
-        groups = [[at + (at > dim)] for at in range(4)]
-        groups[dim] = [dim, dim + 1]
-        one, two, made = (f"tensor<{'x'.join(map(str, n))}xf32>" for n in (apart, spread_out, new))
+        apart, one, two, new, made, groups = twice(shape, dim)
         wide = [
             net.add(f"tensor.expand_shape {value} {groups} output_shape {apart} : {old} into {one}")
             for value in parts
@@ -124,8 +141,7 @@ def doubled(net: Network, x: Value) -> Value:
             net.add(f"arith.constant dense<{numbers}> : tensor<2xf32>")
             for numbers in ([0.25, 0.0], [0.75, 0.75], [0.0, 0.25])
         ]
-        dims = ", ".join(f"d{at}" for at in range(5))
-        read = ", ".join("0" if at == dim + 1 else f"d{at}" for at in range(5))
+        dims, read = steps(), steps(zero=dim + 1)
         maps = ", ".join(
             f"affine_map<({dims}) -> ({to})>" for to in (*[read] * 3, *[f"d{dim + 1}"] * 3, dims)
         )
@@ -155,34 +171,27 @@ def decoding() -> str:
     return net.program(z.name, net.type(8, 16))
 
 
-def enlarged(groups: str = "[0], [1], [2, 3], [4]", given: str = "%p") -> str:
-    """Rows twice; or channels, by the groups of dimensions; or with a number from outside."""
-    order = "d0, d1, d2, d3, d4"
-    image = "tensor<1x4x4x4xf32>"
-    wide, apart = "tensor<1x4x2x4x4xf32>", "tensor<1x4x1x4x4xf32>"
-    made = "tensor<1x8x4x4xf32>"
-    expanded = "[[0], [1, 2], [3], [4]]"
-    if groups.startswith("[0], [1], "):
-        wide, apart = "tensor<1x4x4x2x4xf32>", "tensor<1x4x4x1x4xf32>"
-        made, expanded = "tensor<1x4x8x4xf32>", "[[0], [1], [2, 3], [4]]"
-    read = order.replace("d2", "0") if "[1, 2]" in expanded else order.replace("d3", "0")
-    kinds = ", ".join(['"parallel"'] * 5)
+def enlarged(dim: int = 2, given: str = "%p") -> str:
+    """Elements of one dimension twice, each added to itself or to a number from outside."""
+    shape = [1, 4, 4, 4]
+    apart, one, two, _, made, groups = twice(shape, dim)
+    image, kinds = tensor_of(shape), ", ".join(['"parallel"'] * 5)
     return f"""
 func.func @main(%x: {image}) -> {made} {{
   %z = arith.constant 2.0 : f32
-  %a = tensor.expand_shape %x {expanded} output_shape {apart[7:-5].split("x")} : {image} into {apart}
-  %e = tensor.empty() : {wide}
-  %t = linalg.generic {{indexing_maps = [affine_map<({order}) -> ({read})>,
-      affine_map<({order}) -> ({order})>], iterator_types = [{kinds}]}}
-      ins(%a : {apart}) outs(%e : {wide}) {{
+  %a = tensor.expand_shape %x {groups} output_shape {apart} : {image} into {one}
+  %e = tensor.empty() : {two}
+  %t = linalg.generic {{indexing_maps = [affine_map<({steps()}) -> ({steps(zero=dim + 1)})>,
+      affine_map<({steps()}) -> ({steps()})>], iterator_types = [{kinds}]}}
+      ins(%a : {one}) outs(%e : {two}) {{
   ^bb0(%p: f32, %o: f32):
     %s = arith.addf %p, {given} : f32
     linalg.yield %s : f32
-  }} -> {wide}
-  %c = tensor.collapse_shape %t [{groups}] : {wide} into {made}
+  }} -> {two}
+  %c = tensor.collapse_shape %t {groups} : {two} into {made}
   return %c : {made}
 }}
-""".replace("'", "")
+"""
 
 
 def mobile() -> str:
@@ -273,17 +282,18 @@ def test_axes_are_folded_only_where_the_compiler_would_crash(compiler: Compiler)
     assert not find_channels_first(compiler.module(branching(), None)).folds
 
 
-def test_what_mixes_batch_or_channels_is_no_chain(compiler: Compiler) -> None:
-    module = compiler.module(decoding(), None)
-    ends = [op for op in walk(module.operation) if op.name == "tensor.collapse_shape"]
-    chains = [pixel_chain(op) for op in ends]
-    assert [chain is not None for chain in chains] == [True, True]
-    others = [enlarged("[0], [1, 2], [3], [4]"), enlarged(given="%z")]
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [(enlarged(), True), (enlarged(3), True), (enlarged(1), False), (enlarged(given="%z"), False)],
+    ids=["rows", "columns", "channels", "a number from outside"],
+)
+def test_what_mixes_channels_or_needs_more_than_an_image_is_no_chain(
+    text: str, is_one: bool
+) -> None:
     with ir.Context(), ir.Location.unknown():
-        for text in (enlarged(), *others):
-            module = ir.Module.parse(text)
-            (end,) = (op for op in walk(module.operation) if op.name == "tensor.collapse_shape")
-            assert (pixel_chain(end) is not None) == (text == enlarged())
+        module = ir.Module.parse(text)
+        (end,) = (op for op in walk(module.operation) if op.name == "tensor.collapse_shape")
+        assert (pixel_chain(end) is not None) == is_one
 
 
 def test_equal_ops_are_there_once(compiler: Compiler) -> None:

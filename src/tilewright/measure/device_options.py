@@ -151,19 +151,16 @@ def scheduled_as_batch(batch: bool) -> Iterator[None]:
     unless it was given a policy other than the usual one.
 
     Args:
-        batch: whether to do so.
+        batch: whether to do so; only where `batch_processes_allowed`.
     """
-    before = None
-    if batch:
-        with contextlib.suppress(AttributeError, OSError):
-            if os.sched_getscheduler(0) == os.SCHED_OTHER:
-                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-                before = os.SCHED_OTHER
+    changes = batch and os.sched_getscheduler(0) == os.SCHED_OTHER
+    if changes:
+        schedule_as_batch(True)
     try:
         yield
     finally:
-        if before is not None:
-            os.sched_setscheduler(0, before, os.sched_param(0))
+        if changes:
+            schedule_as_batch(False)
 
 
 def huge_pages_on_request() -> bool:

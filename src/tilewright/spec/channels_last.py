@@ -1,10 +1,11 @@
 """Channels last for a whole convolution network: IREE's pass in a spec, and what the pass leaves.
 
 IREE's pass gives plain convolutions their channels last, each with a transpose before it and one
-behind it. Depthwise convolutions, pooling windows, concatenations of channels and the zeros between
-the elements of what a transposed convolution reads stay as they are, so that the transposes around
-them do not meet: in a MobileNet each depthwise layer would read or write channels first. Here those
-ops get transposes of their own; then all are moved to where they cancel:
+behind it. Depthwise convolutions, pooling windows, concatenations of channels, the zeros between
+the elements of what a transposed convolution reads, and resizes (`pixel_chains`) stay as they are,
+so that the transposes around them do not meet: in a MobileNet each depthwise layer would read or
+write channels first. Here those ops get transposes of their own; then all are moved to where they
+cancel:
 
     transform.named_sequence @__transform_main(%module) {
       %functions = transform.structured.match ops{["util.func"]} in %module
@@ -45,8 +46,15 @@ from tilewright.ir.site_ops import is_elementwise
 from tilewright.ir.walk import symbols, walk
 from tilewright.spec import library, shared_sequences
 from tilewright.spec.pattern import SitePattern, call, define_function
-from tilewright.spec.pixel_chains import ROOT as CHAIN
-from tilewright.spec.pixel_chains import pixel_chain, with_channels_last
+from tilewright.spec.pixel_chains import (
+    CHAIN_END,
+    CHANNELS,
+    RANK,
+    last_order,
+    pixel_chain,
+    reordered_slice,
+    with_channels_last,
+)
 
 _FOLD = "linalg-fold-unit-extent-dims"
 _FUSE = "iree-dispatch-creation-elementwise-op-fusion"
@@ -65,16 +73,15 @@ _POOLING = {
 _CONSTANT = "arith.constant"
 _KNOWN = (_CONSTANT, "util.global.load")
 _CONCAT, _INSERT = "tensor.concat", "tensor.insert_slice"
-# Images: a batch, channels, height and width.
-_RANK, _CHANNELS = 4, 1
-_TO_LAST, _TO_FIRST, _FILTER = (0, 2, 3, 1), (0, 3, 1, 2), (1, 2, 0)
+_TO_LAST, _TO_FIRST, _FILTER = last_order(RANK), (0, 3, 1, 2), (1, 2, 0)
 
 
 @dataclass(frozen=True)
 class ChannelsFirst:
     """What a program computes with channels first besides plain convolutions.
 
-    ops: each kind of op alone, as `IsolatedSite.module` has it: those that IREE's pass leaves so.
+    ops: each kind of op alone, or with the others of its chain of pixels, as `IsolatedSite.module`
+    has it: those that IREE's pass leaves so.
     folds: whether an elementwise op reads some place of an operand in all its steps, as where an
     image is scaled by a number for each channel. IREE 3.13 crashes when it moves a transpose to
     such an op, so axes of one step are folded before. Nowhere else: what is padded loses its batch
@@ -162,7 +169,7 @@ def write_channels_last_spec(found: ChannelsFirst) -> str:
 def _is_channels_first(op: ir.Operation) -> bool:
     if op.name in (QUANTIZE, DEQUANTIZE):
         return _is_quantised_image(op)
-    if op.name == CHAIN:
+    if op.name == CHAIN_END:
         return pixel_chain(op) is not None
     if op.name not in (_DEPTHWISE, *_POOLING, _CONCAT, _INSERT):
         return False
@@ -172,11 +179,11 @@ def _is_channels_first(op: ir.Operation) -> bool:
     if op.name == _CONCAT:
         dim: int = ir.IntegerAttr(op.attributes["dim"]).value
         rank: int = ir.RankedTensorType(op.results[0].type).rank
-        return rank == _RANK and dim == _CHANNELS
+        return rank == RANK and dim == CHANNELS
     if op.name == _INSERT:
         # All of its offsets, sizes and strides are known.
         return len(op.operands) == len(types) and all(
-            ir.RankedTensorType(type_).rank == _RANK for type_ in types
+            ir.RankedTensorType(type_).rank == RANK for type_ in types
         )
     return True
 
@@ -189,7 +196,7 @@ def _is_quantised_image(op: ir.Operation) -> bool:
     maps = indexing_maps(op)
     identity = ir.AffineMap.get_identity(type_.rank, op.context)
     plain = maps[0] == maps[-1] == identity and all(map(_is_projection, maps))
-    return type_.rank == _RANK and type_.has_static_shape and plain and not known
+    return type_.rank == RANK and type_.has_static_shape and plain and not known
 
 
 def _define(name: str, pattern: SitePattern, beginnings: Sequence[int]) -> None:
@@ -223,11 +230,8 @@ def _with_channels_last(
         return joined[0]
     if op.name == _INSERT:
         source, into = (last(value, _TO_LAST) for value in _operands(op, values))
-        where = [
-            [ir.DenseI64ArrayAttr(op.attributes[name])[dim] for dim in _TO_LAST]
-            for name in ("static_offsets", "static_sizes", "static_strides")
-        ]
-        return tensor.InsertSliceOp(source, into, [], [], [], *where).result
+        where = reordered_slice(op, _TO_LAST)
+        return tensor.InsertSliceOp(source, into, [], [], [], *where.values()).result
     if op.name in (QUANTIZE, DEQUANTIZE):
         return _quantised(op, _operands(op, values))
     if (chain := pixel_chain(op)) is not None:
@@ -261,11 +265,11 @@ def _quantised(op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value:
     type_ = _type(op.results[0].type, _TO_LAST)
     maps = [
         ir.AffineMap.get(
-            _RANK, 0, [ir.AffineExpr.get_dim(_TO_LAST.index(one.position)) for one in map_.results]
+            RANK, 0, [ir.AffineExpr.get_dim(_TO_LAST.index(one.position)) for one in map_.results]
         )
         for map_ in indexing_maps(op)[1:-1]
     ]
-    image = ir.AffineMap.get_identity(_RANK)
+    image = ir.AffineMap.get_identity(RANK)
     attributes = {name: op.attributes[name] for name in op.attributes}
     attributes["indexing_maps"] = ir.ArrayAttr.get(
         [ir.AffineMapAttr.get(map_) for map_ in (image, *maps, image)]

@@ -19,7 +19,7 @@ from tilewright.ir.reference.tensors import reassociation
 from tilewright.ir.site_module import needed
 from tilewright.ir.site_ops import is_elementwise
 
-ROOT = "tensor.collapse_shape"
+CHAIN_END = "tensor.collapse_shape"
 """The last op of a chain: the elements that were broadcast, as one dimension."""
 _EXPAND, _SLICE, _CONCAT, _EMPTY = (
     "tensor.expand_shape",
@@ -27,8 +27,8 @@ _EXPAND, _SLICE, _CONCAT, _EMPTY = (
     "tensor.concat",
     "tensor.empty",
 )
-# Images: a batch, channels, height and width.
-_RANK, _BATCH, _CHANNELS = 4, 0, 1
+RANK, _BATCH, CHANNELS = 4, 0, 1
+"""Images: a batch, channels, height and width."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def pixel_chain(root: ir.Operation) -> PixelChain | None:
     Returns:
         None where there is no such image, or an op that does not keep batch and channels apart.
     """
-    if root.name != ROOT or ir.RankedTensorType(root.results[0].type).rank != _RANK:
+    if root.name != CHAIN_END or ir.RankedTensorType(root.results[0].type).rank != RANK:
         return None
     ops: dict[ir.Operation, None] = {}
     images: dict[ir.Value, None] = {}
@@ -63,7 +63,7 @@ def pixel_chain(root: ir.Operation) -> PixelChain | None:
         if op in ops:
             continue
         if op is None or not (op == root or _belongs(op)):
-            if isinstance(value.type, ir.RankedTensorType) and value.type.rank >= _RANK:
+            if isinstance(value.type, ir.RankedTensorType) and value.type.rank >= RANK:
                 images[value] = None
         elif op.name != _EMPTY and not _keeps_apart(op):
             return None
@@ -73,7 +73,7 @@ def pixel_chain(root: ir.Operation) -> PixelChain | None:
     if len(images) != 1 or not any(is_elementwise(op) for op in ops):
         return None
     (image,) = images
-    return PixelChain(tuple(ops), image) if image.type.rank == _RANK else None
+    return PixelChain(tuple(ops), image) if image.type.rank == RANK else None
 
 
 def _belongs(op: ir.Operation) -> bool:
@@ -85,7 +85,7 @@ def _belongs(op: ir.Operation) -> bool:
     # What is computed of an image of four dimensions, pixel by pixel, transposes get through.
     broadcasts = op.name == "linalg.generic" and is_elementwise(op) and len(op.results) == 1
     operands = set(op.operands)
-    return broadcasts and types[-1].rank > _RANK and all(one in operands for one in needed(op))
+    return broadcasts and types[-1].rank > RANK and all(one in operands for one in needed(op))
 
 
 def _keeps_apart(op: ir.Operation) -> bool:
@@ -95,20 +95,35 @@ def _keeps_apart(op: ir.Operation) -> bool:
         return bool(ranks[0] == ranks[-1])
     if op.name == _CONCAT:
         dim: int = ir.IntegerAttr(op.attributes["dim"]).value
-        return dim > _CHANNELS
-    if op.name in (_EXPAND, ROOT):
-        return reassociation(op)[: _CHANNELS + 1] == [[_BATCH], [_CHANNELS]]
+        return dim > CHANNELS
+    if op.name in (_EXPAND, CHAIN_END):
+        return reassociation(op)[: CHANNELS + 1] == [[_BATCH], [CHANNELS]]
     own = ir.AffineMap.get_identity(ranks[-1], op.context)
     return bool(indexing_maps(op)[-1] == own)
 
 
-def channels_last(rank: int) -> tuple[int, ...]:
+def last_order(rank: int) -> tuple[int, ...]:
     """The order of an image's dimensions with its channels last.
 
     Args:
         rank: how many there are.
     """
-    return (_BATCH, *range(_CHANNELS + 1, rank), _CHANNELS)
+    return (_BATCH, *range(CHANNELS + 1, rank), CHANNELS)
+
+
+def reordered_slice(op: ir.Operation, order: Sequence[int]) -> dict[str, list[int]]:
+    """Where a slice lies among dimensions in another order.
+
+    Args:
+        op: takes it out or puts it in; all of its numbers are known.
+        order: the old dimensions.
+
+    Returns:
+        Its offsets, sizes and strides, by the names of the attributes.
+    """
+    names = ("static_offsets", "static_sizes", "static_strides")
+    numbers = {name: list(ir.DenseI64ArrayAttr(op.attributes[name])) for name in names}
+    return {name: [of[dim] for dim in order] for name, of in numbers.items()}
 
 
 def with_channels_last(
@@ -136,7 +151,7 @@ def with_channels_last(
     def written(op: ir.Operation) -> ir.Value:
         op = op.operation
         old = ir.RankedTensorType(op.results[0].type)
-        order = channels_last(old.rank)
+        order = last_order(old.rank)
         type_ = ir.RankedTensorType.get([old.shape[dim] for dim in order], old.element_type)
         if op.name == _EMPTY:
             return tensor.EmptyOp(list(type_.shape), type_.element_type).result
@@ -161,16 +176,14 @@ def _attributes(
         dim = order.index(ir.IntegerAttr(old).value)
         return {"dim": ir.IntegerAttr.get(old.type, dim)}
     if op.name == _SLICE:
-        names = ("static_offsets", "static_sizes", "static_strides")
-        numbers = {name: list(ir.DenseI64ArrayAttr(op.attributes[name])) for name in names}
         return {
-            name: ir.DenseI64ArrayAttr.get([of[dim] for dim in order])
-            for name, of in numbers.items()
+            name: ir.DenseI64ArrayAttr.get(numbers)
+            for name, numbers in reordered_slice(op, order).items()
         }
-    if op.name in (_EXPAND, ROOT):
+    if op.name in (_EXPAND, CHAIN_END):
         groups = reassociation(op)
         count = iter(range(sum(map(len, groups))))
-        sizes = [len(groups[dim]) for dim in channels_last(len(groups))]
+        sizes = [len(groups[dim]) for dim in last_order(len(groups))]
         index = ir.IntegerType.get_signless(64)
         found: dict[str, ir.Attribute] = {
             "reassociation": ir.ArrayAttr.get(
@@ -188,7 +201,7 @@ def _attributes(
     for operand, map_ in zip(op.operands, indexing_maps(op), strict=True):
         results = [one.compose(ir.AffineMap.get(len(dims), 0, dims)) for one in map_.results]
         rank = ir.RankedTensorType(operand.type).rank
-        if rank >= _RANK:
-            results = [results[dim] for dim in channels_last(rank)]
+        if rank >= RANK:
+            results = [results[dim] for dim in last_order(rank)]
         maps.append(ir.AffineMapAttr.get(ir.AffineMap.get(len(dims), 0, results)))
     return {"indexing_maps": ir.ArrayAttr.get(maps)}

@@ -1,8 +1,9 @@
 """What earlier runs found of a workload: taken over where all that matters is the same, or a hint.
 
 A result is the same run's work done already where workload, flags, target, compiler, machine and
-device are all equal, and the compiler's own choice still takes what it took then. Where anything
-differs its configuration is only tried first, and its trials teach the search.
+device are all equal, and the compiler's own choice still takes what it took then, or has changed as
+the program's others have. Where anything differs its configuration is only tried first, and its
+trials teach the search.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def verdict(known: KnownResult, compared: Sequence[KeyComparison]) -> str:
         return (
             "taken over by a run that would give it at most twice its "
             f"{plural(known.result.trials, 'trial')}, if the compiler's choice still takes about "
-            f"{milliseconds(known.result.default_s)} ms (within {_SAME_DEFAULT:g}x)"
+            f"{milliseconds(known.result.default_s)} ms (within {_SAME_DEFAULT:g}x, or "
+            "changed as all of the program has)"
         )
     names = ", ".join(differing)
     if "workload digest" in differing or "flags" in differing:
@@ -86,7 +88,7 @@ def change_since(context: RunContext, tasks: Iterable[DispatchTask]) -> float:
     Returns:
         1.0 where fewer than three have one.
     """
-    known = [(task, earlier_result(context, task, 1)) for task in tasks]
+    known = [(task, earlier_result(context, task, 1)) for task in tasks if task.default_s]
     ratios = [_ratio(task, found) for task, found in known if found is not None]
     return statistics.median(ratios) if len(ratios) >= 3 else 1.0
 

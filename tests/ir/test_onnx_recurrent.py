@@ -149,21 +149,51 @@ def test_the_compiler_takes_it(
         assert np.allclose(have.to_host(), want, atol=2e-5)
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"activations": ["Sigmoid", "Tanh", "Relu"]},
-        {"clip": 3.0},
-        {"input_forget": 1},
-    ],
-)
-def test_an_unusual_layer_stays(more: dict[str, Any]) -> None:
+def test_an_unusual_layer_stays() -> None:
     from tilewright.ir.onnx_recurrent import split_recurrent
 
-    model, _ = layer("LSTM", "forward", 8, **more)
+    model, _ = layer("LSTM", "forward", 8, input_forget=1)
     before = model.SerializeToString()
     assert split_recurrent(model) == 0
     assert model.SerializeToString() == before
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"activations": ["Sigmoid", "Tanh", "Relu"]}, "activations of its own"),
+        ({"clip": 3.0}, "clipped sums"),
+    ],
+)
+def test_a_layer_that_the_importer_takes_for_another_is_refused(
+    tmp_path: Path, more: dict[str, Any], said: str
+) -> None:
+    from tilewright.errors import UserError
+    from tilewright.ir.importing import import_onnx
+
+    model, _ = layer("LSTM", "forward", 8, **more)
+    onnx.save(model, tmp_path / "net.onnx")
+    with pytest.raises(UserError, match=said):
+        import_onnx(tmp_path / "net.onnx", tmp_path)
+
+
+@pytest.mark.parametrize("lengths", [[8, 8], [8, 5]])
+def test_sequences_have_all_steps_or_are_refused(lengths: list[int]) -> None:
+    from onnx import numpy_helper
+
+    from tilewright.ir.onnx_recurrent import split_recurrent
+
+    model, _ = layer("LSTM", "forward", 8)
+    node = model.graph.node[0]
+    node.input.extend([""] * (5 - len(node.input)))
+    node.input[4] = "lengths"
+    given = numpy_helper.from_array(np.array(lengths, np.int32), "lengths")
+    model.graph.initializer.append(given)
+    if lengths == [8, 8]:
+        assert split_recurrent(model) == 1
+        return
+    with pytest.raises(ValueError, match="sequence_lens"):
+        split_recurrent(model)
 
 
 def test_an_unknown_number_of_steps_stays() -> None:

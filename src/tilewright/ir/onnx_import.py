@@ -1,6 +1,7 @@
 """IREE's importer of ONNX models, run as a program, on a model that says the same in a better way.
 
-Sizes that follow from known ones become constants (`ir/onnx_sizes`), recurrent layers are written
+What the importer gets wrong or does not know is said by other operations (`ir/onnx_definitions`),
+sizes that follow from known ones become constants (`ir/onnx_sizes`), recurrent layers are written
 as a product and a loop (`ir/onnx_recurrent`), zero points of integers are taken out of their
 products (`ir/onnx_zero_points`), quantised numbers are moved as the integers that they are
 (`ir/onnx_rearrangements`), and images are made larger by broadcasts (`ir/onnx_resizes`).
@@ -16,6 +17,7 @@ from pathlib import Path
 import onnx
 from iree.compiler.tools.import_onnx.__main__ import main, parse_arguments
 
+from tilewright.ir.onnx_definitions import define
 from tilewright.ir.onnx_rearrangements import move_integers
 from tilewright.ir.onnx_recurrent import split_recurrent
 from tilewright.ir.onnx_resizes import repeat_elements
@@ -32,7 +34,14 @@ def run(arguments: Sequence[str]) -> None:
     path, *options = arguments
     with tempfile.TemporaryDirectory() as folder:
         model = onnx.load(path, load_external_data=False)
-        changes = [compute_sizes, move_integers, repeat_elements, split_products, drop_zero_points]
+        changes = [
+            define,
+            compute_sizes,
+            move_integers,
+            repeat_elements,
+            split_products,
+            drop_zero_points,
+        ]
         changes.append(split_recurrent)
         if sum(change(model) for change in changes):
             # Where other files are is said relative to the model.

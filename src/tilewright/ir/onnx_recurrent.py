@@ -9,14 +9,22 @@ Performance of Recurrent Neural Networks on GPUs, arXiv:1604.01946 (2016).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
-from tilewright.ir.onnx_graphs import GraphBuild, Shapes, replace_nodes, shapes_of, version_of
+from tilewright.ir.onnx_graphs import (
+    GraphBuild,
+    Shapes,
+    constants_of,
+    replace_nodes,
+    shapes_of,
+    version_of,
+)
 
 # Gates of each layer, as its weights have them beside each other.
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -41,11 +49,20 @@ def split_recurrent(model: onnx.ModelProto) -> int:
 
     Returns:
         How many layers were rewritten.
+
+    Raises:
+        ValueError: a layer is one that IREE's importer takes for another.
     """
     graph = model.graph
-    if version_of(model) < _OLDEST or not any(node.op_type in _GATES for node in graph.node):
+    layers = [node for node in graph.node if node.op_type in _GATES and not node.domain]
+    if not layers:
         return 0
-    shapes = shapes_of(model)
+    shapes, known = shapes_of(model), constants_of(graph)
+    for node in layers:
+        _drop_equal_lengths(node, shapes, known)
+        _refuse_misread(node)
+    if version_of(model) < _OLDEST:
+        return 0
 
     def write(node: onnx.NodeProto, build: GraphBuild) -> bool:
         layer = _layer(node, shapes)
@@ -54,6 +71,39 @@ def split_recurrent(model: onnx.ModelProto) -> int:
         return layer is not None
 
     return replace_nodes(graph, "recurrent", write)
+
+
+def _drop_equal_lengths(
+    node: onnx.NodeProto, shapes: Shapes, known: Mapping[str, onnx.TensorProto]
+) -> None:
+    """Leave out the lengths of a layer's sequences where all of them have all steps."""
+    place = _INPUTS.index("sequence_lens")
+    lengths = known.get(node.input[place]) if len(node.input) > place else None
+    steps = shapes.get(node.input[0], (0, [None]))[1][0]
+    if lengths is not None and steps and (numpy_helper.to_array(lengths) == steps).all():
+        node.input[place] = ""
+
+
+def _refuse_misread(node: onnx.NodeProto) -> None:
+    """Say of a layer what IREE 3.13's importer would leave out without a word."""
+    given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+    names = dict.fromkeys(_INPUTS, "") | dict(zip(_INPUTS, node.input, strict=False))
+    activations = [one.decode() for one in given.get("activations", [])]
+    usual = _ACTIVATIONS[node.op_type]
+    others = activations != usual * (len(activations) // len(usual))
+    left_out = {
+        "lengths of its own for each sequence (sequence_lens)": names["sequence_lens"],
+        "peepholes": names["P"],
+        "clipped sums": given.get("clip"),
+        "activations of its own": others and node.op_type != "RNN",
+    }
+    found = [what for what, there in left_out.items() if there]
+    if found:
+        raise ValueError(
+            f"{node.name or node.op_type} is a layer ({node.op_type}) with {', '.join(found)}, "
+            "which IREE's importer leaves out and would compute wrong numbers: write it as a "
+            "loop (Scan), or export the model without"
+        )
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ _COMPUTING = {
     *("And", "Cast", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or"),
     *("ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Where"),
     *("Concat", "Gather", "Identity", "Reshape", "ScatterND", "Slice", "Squeeze", "Unsqueeze"),
-    *("ConstantOfShape", "Expand", "Transpose"),
+    *("ConstantOfShape", "Expand", "Range", "Transpose"),
 }
 # Those whose last input says how large the result is.
 _FILLING = {"ConstantOfShape", "Expand"}

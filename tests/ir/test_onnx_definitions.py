@@ -1,0 +1,160 @@
+"""What IREE's importer gets wrong or does not know has the numbers that ONNX says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.errors import UserError
+from tilewright.ir.importing import import_onnx
+
+onnx = pytest.importorskip("onnx")
+
+RNG = np.random.default_rng(3)
+Arrays = dict[str, np.ndarray]
+
+
+def operation(
+    kind: str, inputs: list[str], given: Arrays, known: Arrays, version: int = 17, **how: Any
+) -> Any:
+    """A model of one operation."""
+    from onnx import helper, numpy_helper
+
+    graph = helper.make_graph(
+        [helper.make_node(kind, inputs, ["y"], **how)],
+        "net",
+        [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+            for n, v in given.items()
+        ],
+        [helper.make_empty_tensor_value_info("y")],
+        [numpy_helper.from_array(array, name) for name, array in known.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=8)
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def integers(shape: tuple[int, ...], kind: type[np.generic]) -> np.ndarray:
+    limits = np.iinfo(kind)
+    return RNG.integers(limits.min, limits.max, shape).astype(kind)
+
+
+def product(rank: int, kind: type[np.generic]) -> Any:
+    """A quantised product of so many dimensions."""
+    batch = (2,) * (rank - 2)
+    known = {
+        **{"s": np.array([0.02], np.float32), "sy": np.array(0.3, np.float32)},
+        **{name: np.array(n, kind) for name, n in (("z", 20), ("zw", 31), ("zy", 28))},
+    }
+    names = ["a", "s", "z", "b", "s", "zw", "sy", "zy"]
+    given = {"a": integers((*batch, 8, 16), kind), "b": integers((*batch, 16, 8), kind)}
+    return operation("QLinearMatMul", names, given, known), given
+
+
+def convolution(version: int = 17, channels: int = 6) -> Any:
+    """A quantised convolution, with so many scales of its six filters."""
+    known = {
+        **{"sx": np.float32(0.02), "zx": np.uint8(117), "w": integers((6, 4, 3, 3), np.int8)},
+        "sw": RNG.uniform(0.01, 0.02, channels).astype(np.float32),
+        "zw": np.zeros(channels, np.int8),
+        **{
+            "sy": np.float32(0.1),
+            "zy": np.uint8(90),
+            "b": integers((6,), np.int8).astype(np.int32),
+        },
+    }
+    known = {name: np.asarray(array) for name, array in known.items()}
+    names = ["x", "sx", "zx", "w", "sw", "zw", "sy", "zy", "b"]
+    given = {"x": integers((1, 4, 8, 8), np.uint8)}
+    return operation("QLinearConv", names, given, known, version, pads=[1] * 4), given
+
+
+def pixels(mode: str) -> Any:
+    given = {"x": RNG.standard_normal((1, 12, 4, 6)).astype(np.float32)}
+    return operation("DepthToSpace", ["x"], given, {}, blocksize=2, mode=mode), given
+
+
+def attention() -> Any:
+    given = {
+        n: RNG.standard_normal((1, 2, 8, 16)).astype(np.float32) for n in ("q", "k", "v", "p", "o")
+    }
+    names = ["q", "k", "v", "", "p", "o"]
+    return operation("Attention", names, given, {}, version=23), given
+
+
+def scaled() -> Any:
+    given = {"x": RNG.standard_normal((2, 3, 16)).astype(np.float32)}
+    known = {"w": RNG.uniform(0.5, 1.5, 16).astype(np.float32)}
+    return operation("RMSNormalization", ["x", "w"], given, known, version=23), given
+
+
+CASES = {
+    "pixels, the channel first": lambda: pixels("CRD"),
+    "pixels, the channel last": lambda: pixels("DCR"),
+    "a product": lambda: product(2, np.uint8),
+    "products, with a sign": lambda: product(3, np.int8),
+    "products in two dimensions": lambda: product(4, np.uint8),
+    "a scale for each filter": convolution,
+    "a scale for all filters, before axes": lambda: convolution(10, 1),
+    "attention to what was before": attention,
+    "root mean squares": scaled,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_compiled_numbers_are_those_of_onnx(tmp_path: Path, name: str) -> None:
+    from iree import runtime
+    from iree.compiler.tools import compile_file
+    from onnx.reference import ReferenceEvaluator
+
+    model, given = CASES[name]()
+    onnx.save(model, tmp_path / "net.onnx")
+    before = (tmp_path / "net.onnx").read_bytes()
+    program, _ = import_onnx(tmp_path / "net.onnx", tmp_path)
+    assert (tmp_path / "net.onnx").read_bytes() == before, "the user's file is left as it is"
+    flags = [
+        "--iree-hal-target-device=local",
+        "--iree-hal-local-target-device-backends=llvm-cpu",
+        "--iree-llvmcpu-target-cpu=host",
+    ]
+    # Weights in the program.
+    from tilewright.ir.onnx_import import run
+
+    run([str(tmp_path / "net.onnx"), "-o", str(program)])
+    module = compile_file(str(program), input_type="auto", extra_args=flags)
+    loaded = runtime.load_vm_flatbuffer(module, driver="local-sync")
+    found = loaded["net"](*given.values()).to_host()
+    expected = ReferenceEvaluator(model).run(None, given)[0]
+    # A number between two bytes may be either.
+    bound = 1 if expected.dtype.kind in "iu" else 1e-5
+    found = found.view(expected.dtype)
+    assert found.shape == expected.shape
+    assert np.abs(found.astype(np.float64) - expected.astype(np.float64)).max() <= bound
+
+
+def test_channels_of_pixels_of_any_number_keep_their_order() -> None:
+    from onnx.reference import ReferenceEvaluator
+
+    from tilewright.ir.onnx_definitions import define
+
+    model, given = pixels("CRD")
+    expected = ReferenceEvaluator(model).run(None, given)[0]
+    for place, name in ((0, "n"), (2, "h"), (3, "w")):
+        model.graph.input[0].type.tensor_type.shape.dim[place].dim_param = name
+    assert define(model) == 1
+    assert "Gather" in {one.op_type for one in model.graph.node}
+    np.testing.assert_array_equal(ReferenceEvaluator(model).run(None, given)[0], expected)
+
+
+def test_scales_that_an_old_version_has_no_operation_for_are_refused(tmp_path: Path) -> None:
+    model, _ = convolution(version=10)
+    from tilewright.ir.onnx_definitions import define
+
+    with pytest.raises(ValueError, match="version 13"):
+        define(model)
+    onnx.save(model, tmp_path / "net.onnx")
+    with pytest.raises(UserError, match="scale for each channel"):
+        import_onnx(tmp_path / "net.onnx", tmp_path)

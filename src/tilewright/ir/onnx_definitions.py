@@ -188,8 +188,9 @@ class _Quantised:
     def _is_single(self, scale: str) -> bool:
         """Whether a scale is one number."""
         if scale in self._constants:
-            return numpy_helper.to_array(self._constants[scale]).size == 1
-        sizes = self._shapes.get(scale, (0, []))[1]
+            sizes: list[int | None] = list(self._constants[scale].dims)
+        else:
+            sizes = self._shapes.get(scale, (0, []))[1]
         return all(size == 1 for size in sizes)
 
     def _scalar(self, name: str) -> str:

@@ -91,6 +91,18 @@ def scaled() -> Any:
     return operation("RMSNormalization", ["x", "w"], given, known, version=23), given
 
 
+def turned() -> Any:
+    given = {"x": RNG.standard_normal((1, 2, 6, 8)).astype(np.float32)}
+    angles = RNG.standard_normal((1, 6, 4))
+    known = {"c": np.cos(angles).astype(np.float32), "s": np.sin(angles).astype(np.float32)}
+    return operation("RotaryEmbedding", ["x", "c", "s"], given, known, version=23), given
+
+
+def gated() -> Any:
+    given = {"x": RNG.standard_normal((3, 8)).astype(np.float32)}
+    return operation("Swish", ["x"], given, {}, version=24, alpha=1.5), given
+
+
 CASES = {
     "pixels, the channel first": lambda: pixels("CRD"),
     "pixels, the channel last": lambda: pixels("DCR"),
@@ -101,6 +113,8 @@ CASES = {
     "a scale for all filters, before axes": lambda: convolution(10, 1),
     "attention to what was before": attention,
     "root mean squares": scaled,
+    "turned by their places": turned,
+    "gated by a sigmoid": gated,
 }
 
 
@@ -138,23 +152,32 @@ def test_the_compiled_numbers_are_those_of_onnx(tmp_path: Path, name: str) -> No
 def test_channels_of_pixels_of_any_number_keep_their_order() -> None:
     from onnx.reference import ReferenceEvaluator
 
-    from tilewright.ir.onnx_definitions import define
+    from tilewright.ir.onnx_definitions import rewrite_misread
 
     model, given = pixels("CRD")
     expected = ReferenceEvaluator(model).run(None, given)[0]
     for place, name in ((0, "n"), (2, "h"), (3, "w")):
         model.graph.input[0].type.tensor_type.shape.dim[place].dim_param = name
-    assert define(model) == 1
+    assert rewrite_misread(model) == 1
     assert "Gather" in {one.op_type for one in model.graph.node}
     np.testing.assert_array_equal(ReferenceEvaluator(model).run(None, given)[0], expected)
 
 
+def test_pixels_of_an_unknown_image_are_refused() -> None:
+    from tilewright.ir.onnx_definitions import rewrite_misread
+
+    model, _ = pixels("CRD")
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(ValueError, match="fixed sizes"):
+        rewrite_misread(model)
+
+
 def test_scales_that_an_old_version_has_no_operation_for_are_refused(tmp_path: Path) -> None:
     model, _ = convolution(version=10)
-    from tilewright.ir.onnx_definitions import define
+    from tilewright.ir.onnx_definitions import rewrite_misread
 
     with pytest.raises(ValueError, match="version 13"):
-        define(model)
+        rewrite_misread(model)
     onnx.save(model, tmp_path / "net.onnx")
     with pytest.raises(UserError, match="scale for each channel"):
         import_onnx(tmp_path / "net.onnx", tmp_path)

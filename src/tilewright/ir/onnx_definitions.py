@@ -28,13 +28,15 @@ from tilewright.ir.onnx_graphs import (
 
 # What is defined by other operations and not known to IREE's importer, which knows others that are.
 _COMPOSED = ("Attention", "RMSNormalization", "RotaryEmbedding", "Swish")
+_SHUFFLES = ("DepthToSpace", "SpaceToDepth")
+_MISREAD = (*_SHUFFLES, "QLinearConv", "QLinearMatMul")
 # The first version of ONNX whose DequantizeLinear has scales along an axis.
 _AXES = 13
 _PIXELS = 4
 
 
-def define(model: onnx.ModelProto) -> int:
-    """Write what IREE's importer would get wrong, or does not know, by other operations.
+def rewrite_misread(model: onnx.ModelProto) -> int:
+    """Write what IREE's importer would get wrong by other operations.
 
     Args:
         model: is changed. Branches and bodies inside it are left alone.
@@ -43,18 +45,18 @@ def define(model: onnx.ModelProto) -> int:
         How many operations were rewritten.
 
     Raises:
-        ValueError: one has scales that no other operation of the model's version of ONNX has.
+        ValueError: one has scales that no other operation of the model's version of ONNX has, or
+            sizes that are not known.
     """
-    count = _inline(model)
-    if not any(node.op_type in _WRITERS for node in model.graph.node):
-        return count
+    if not any(node.op_type in _MISREAD for node in model.graph.node):
+        return 0
     version, shapes = version_of(model), shapes_of(model)
     constants = constants_of(model.graph)
 
     def write(node: onnx.NodeProto, build: GraphBuild) -> bool:
-        if node.domain or node.op_type not in _WRITERS:
+        if node.domain or node.op_type not in _MISREAD:
             return False
-        if node.op_type in ("DepthToSpace", "SpaceToDepth"):
+        if node.op_type in _SHUFFLES:
             return _write_shuffle(build, node, shapes)
         quantised = _Quantised(build, node, version, shapes, constants)
         if node.op_type == "QLinearConv":
@@ -63,14 +65,18 @@ def define(model: onnx.ModelProto) -> int:
             quantised.write_product()
         return True
 
-    return count + replace_nodes(model.graph, "definition", write)
+    return replace_nodes(model.graph, "definition", write)
 
 
-_WRITERS = ("DepthToSpace", "SpaceToDepth", "QLinearConv", "QLinearMatMul")
+def inline_composed(model: onnx.ModelProto) -> int:
+    """Put what ONNX defines operations by in their place, where IREE's importer knows only that.
 
+    Args:
+        model: is changed. Branches and bodies inside it are left alone.
 
-def _inline(model: onnx.ModelProto) -> int:
-    """Put the definitions of what is composed of other operations in its place."""
+    Returns:
+        How many operations were replaced.
+    """
     composed = [node for node in model.graph.node if not node.domain and node.op_type in _COMPOSED]
     names = [("", kind) for kind in sorted({node.op_type for node in composed})]
     if names:
@@ -94,15 +100,20 @@ def _write_shuffle(build: GraphBuild, node: onnx.NodeProto, shapes: Shapes) -> b
     """Blocks of pixels from channels, or channels from them, the channel before its block's pixels
     (`CRD`); false for the other order, which is left."""
     given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
-    sizes = shapes.get(node.input[0], (0, []))[1]
-    if given.get("mode", b"DCR") != b"CRD" or len(sizes) != _PIXELS:
+    if given.get("mode", b"DCR") != b"CRD":
         return False
+    sizes = shapes.get(node.input[0], (0, []))[1]
+    if len(sizes) != _PIXELS:
+        sizes = [None] * _PIXELS
     block, to = given["blocksize"], node.output[0]
     count, channels, height, width = sizes
     deep = node.op_type == "SpaceToDepth"
     if channels is None or None in (height, width):
         if deep or channels is None:
-            raise ValueError(f"{node.op_type} in CRD mode of an image whose sizes are not known")
+            raise ValueError(
+                f"{node.op_type} in CRD mode, which IREE's importer gets wrong, of an image whose "
+                "sizes are not known: export the model with fixed sizes"
+            )
         # The other mode, of channels in its order.
         order = np.arange(channels).reshape(-1, block * block).T.ravel()
         value = build.op("Gather", node.input[0], build.constant(order), axis=1)

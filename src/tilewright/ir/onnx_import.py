@@ -17,7 +17,7 @@ from pathlib import Path
 import onnx
 from iree.compiler.tools.import_onnx.__main__ import main, parse_arguments
 
-from tilewright.ir.onnx_definitions import define
+from tilewright.ir.onnx_definitions import inline_composed, rewrite_misread
 from tilewright.ir.onnx_rearrangements import move_integers
 from tilewright.ir.onnx_recurrent import split_recurrent
 from tilewright.ir.onnx_resizes import repeat_elements
@@ -35,8 +35,9 @@ def run(arguments: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = onnx.load(path, load_external_data=False)
         changes = [
-            define,
+            inline_composed,
             compute_sizes,
+            rewrite_misread,
             move_integers,
             repeat_elements,
             split_products,

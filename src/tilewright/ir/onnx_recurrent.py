@@ -79,7 +79,7 @@ def _drop_equal_lengths(
     """Leave out the lengths of a layer's sequences where all of them have all steps."""
     place = _INPUTS.index("sequence_lens")
     lengths = known.get(node.input[place]) if len(node.input) > place else None
-    steps = shapes.get(node.input[0], (0, [None]))[1][0]
+    (steps,) = shapes.get(node.input[0], (0, []))[1][:1] or (None,)
     if lengths is not None and steps and (numpy_helper.to_array(lengths) == steps).all():
         node.input[place] = ""
 

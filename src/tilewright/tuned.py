@@ -22,6 +22,7 @@ from tilewright.argument import element_type_of
 from tilewright.errors import UncompilableError, UserError
 from tilewright.files import parse_json
 from tilewright.measure.device_options import DeviceOptions, Parameters, scheduled_as_batch
+from tilewright.measure.huge_pages import have_huge_pages, huge_pages_allowed
 from tilewright.measure.runtime import ALIGNMENT, Device, LoadedProgram, owned
 from tilewright.measure.verify import compare
 from tilewright.target import parse_target
@@ -29,6 +30,10 @@ from tilewright.toolchain import KEEP_F64
 from tilewright.tuning.outputs import VMFB, read_manifest
 from tilewright.tuning.programs import PROGRAM_REDUCTION_LENGTH
 from tilewright.tuning.result import TuneResult, result_of
+
+# What a program keeps in memory, about: its constants and weights, which kernels read in an order
+# of their own, filled up to whole tiles; and what a call computes.
+_OF_FILES, _LEAST_BYTES = 1.3, 8 << 20
 
 
 class TunedProgram:
@@ -68,6 +73,7 @@ class TunedProgram:
                 f"{self.folder}: the result cannot be read ({error}); tune the program again"
             ) from error
         way = way_to_run(self.result, manifest, threads)
+        way = replace(way, huge_pages=huge_pages_allowed())
         self._device, self._batch = _device(way), way.schedules_batch
         self._archives = Parameters(tuple(archives) if weights is None else ())
         self.reload(weights or {})
@@ -84,8 +90,11 @@ class TunedProgram:
         given = {name: usable(array)[0] for name, array in weights.items()}
         vmfb = str(self.folder / VMFB)
         try:
+            files = (vmfb, *(path for _, path in self._archives.archives))
+            read = sum(map(os.path.getsize, files)) + sum(one.nbytes for one in given.values())
+            have_huge_pages(int(_OF_FILES * read) + _LEAST_BYTES)
             self._program: LoadedProgram = self._device.load(vmfb, self._archives, given)
-        except (ValueError, RuntimeError) as error:
+        except (ValueError, RuntimeError, OSError) as error:
             raise UserError(f"{vmfb}: cannot be loaded: {reason(error)}") from error
         # The program does not keep them, and until now the one before it read its own.
         self._weights = given

@@ -15,6 +15,7 @@ from tilewright.tuning.opening import OpenProgram
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepare import read_tasks, take_apart
 from tilewright.tuning.prepared_variant import nothing_to_tune
+from tilewright.tuning.variants import BUILT_IN
 
 MATRIX = "tensor<64x64xf32>"
 PROGRAM = f"""
@@ -127,6 +128,40 @@ def test_what_a_loop_reads_again_is_beside_itself_alone(tmp_path):
     beside = {task.count: task.beside for task in prepared.tasks if not task.is_chain}
     assert beside[9] == size
     assert beside[1] == 2 * size
+
+
+MATVECS = """
+func.func @main(%x: tensor<1x512xf32>) -> tensor<1x512xf32> {{
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<1x512xf32>
+  %fill = linalg.fill ins(%zero : f32) outs(%empty : tensor<1x512xf32>) -> tensor<1x512xf32>
+  {layers}
+  return %y3 : tensor<1x512xf32>
+}}
+"""
+
+
+@pytest.mark.parametrize(("variant", "sets", "beside"), [("default", 4, 4), ("data-tiling", 1, 0)])
+def test_what_reads_little_but_constants_is_timed_on_those_of_a_whole_call(
+    tmp_path, variant, sets, beside
+):
+    """A product of one row waits for its weights: on one set of them, that a cache keeps, the
+    compiler's code would look faster than any kernel on several. Where the program packs them
+    itself, both are timed on one."""
+    kind, type_ = "#flow.parameter.named", "tensor<512x512xf32>"
+    held = "\n".join(
+        f'util.global private @w{i} = {kind}<"model"::"w{i}"> : {type_}' for i in range(4)
+    )
+    layers = "\n".join(
+        f"%w{i} = util.global.load @w{i} : {type_}\n%y{i} = linalg.matmul ins(%{x}, %w{i} : "
+        f"tensor<1x512xf32>, {type_}) outs(%fill : tensor<1x512xf32>) -> tensor<1x512xf32>"
+        for i, x in enumerate(("x", "y0", "y1", "y2"))
+    )
+    source = held + MATVECS.format(layers=layers)
+    prepared = take_apart(opened(tmp_path, source), BUILT_IN[variant])
+    task = max(prepared.tasks, key=lambda one: one.workload.flops)
+    assert (task.rotations, task.beside) == (sets, beside * 512 * 512 * 4)
+    assert task.repeats >= task.rotations
 
 
 def test_what_cannot_be_isolated_is_said(tmp_path):

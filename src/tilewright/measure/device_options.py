@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +16,6 @@ PARAMETER_FORMATS = (".irpa", ".gguf", ".safetensors")
 TRIM_BYTES, MMAP_BYTES = (1 << 31) - 1, 1 << 30
 
 _CPUS = "/sys/devices/system/cpu"
-_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-# The first glibc whose malloc asks for huge pages (its release notes, `glibc.malloc.hugetlb`).
-_GLIBC_WITH_HUGE_PAGES = (2, 35)
 
 
 @dataclass(frozen=True)
@@ -161,18 +157,6 @@ def scheduled_as_batch(batch: bool) -> Iterator[None]:
     finally:
         if changes:
             schedule_as_batch(False)
-
-
-def huge_pages_on_request() -> bool:
-    """Whether a program of this machine gets huge pages by asking malloc for them: Linux that
-    allows it (`madvise`, `always`) and a glibc that does."""
-    library, version = platform.libc_ver()
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    try:
-        allowed = "[never]" not in _HUGE_PAGES.read_text()
-    except OSError:
-        return False
-    return allowed and library == "glibc" and numbers >= _GLIBC_WITH_HUGE_PAGES
 
 
 @dataclass(frozen=True)

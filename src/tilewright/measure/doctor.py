@@ -17,7 +17,7 @@ import psutil
 
 from tilewright.database_address import ServerAddress
 from tilewright.errors import UserError
-from tilewright.measure.device_options import huge_pages_on_request
+from tilewright.measure.huge_pages import huge_pages_on_request
 from tilewright.measure.machine import Machine, is_busy, scales_frequency
 from tilewright.toolchain import check_versions, versions
 from tilewright.words import share

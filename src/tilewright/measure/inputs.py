@@ -97,10 +97,24 @@ class InputSet:
         """
         given = (self.arguments[i] for i in self.constant)
         types = [one.type for one in given if isinstance(one, InputFile)]
-        size = sum(one.bytes for one in types)
-        if size < _LEAST_FAR or any(t.dtype.kind in "iu" and t.dtype.itemsize > 1 for t in types):
+        if any(t.dtype.kind in "iu" and t.dtype.itemsize > 1 for t in types):
             return 1
-        return max(1, min(_MOST_TURNS, min(self.beside, _MOST_FAR) // size))
+        return turns_for(sum(one.bytes for one in types), self.beside)
+
+
+def turns_for(size: int, beside: int) -> int:
+    """On how many sets of constants, one after the other, something is timed.
+
+    Args:
+        size: bytes of one set.
+        beside: bytes of constants, with these, that the larger program reads in a call.
+
+    Returns:
+        1 where it makes no difference.
+    """
+    if size < _LEAST_FAR:
+        return 1
+    return max(1, min(_MOST_TURNS, min(beside, _MOST_FAR) // size))
 
 
 def load_arguments(inputs: InputSet) -> list[Any]:

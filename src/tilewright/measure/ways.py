@@ -21,8 +21,8 @@ from tilewright.measure.device_options import (
     NO_PARAMETERS,
     DeviceOptions,
     Parameters,
-    huge_pages_on_request,
 )
+from tilewright.measure.huge_pages import huge_pages_on_request
 from tilewright.measure.inputs import InputSet
 from tilewright.measure.jobs import Job, WorkerFailure, WorkerState
 from tilewright.measure.pool import WorkerPool

@@ -267,8 +267,11 @@ def _sum_default(chain: DispatchTask, prepared: PreparedVariant) -> bool:
     hottest = parts[seconds.index(max(seconds))]
     chain.baseline = InterleavedBaseline(
         str(default_vmfb(hottest)),
-        # Its program runs as often in a submission as its own task says.
-        reference_s=(hottest.default_s or 0.0) * hottest.repeats / chain.repeats,
+        # Its program runs as often in a submission as its own task says, which is divided by what
+        # the site's does, or by its own sets of operands where these are more.
+        reference_s=(hottest.default_s or 0.0)
+        * hottest.repeats
+        / max(chain.repeats, hottest.rotations),
         inputs=hottest.inputs,
         parameters=hottest.parameters,
     )

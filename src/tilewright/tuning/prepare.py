@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tilewright.measure.inputs import turns_for
 from tilewright.measure.jobs import Job, JobRunner, Result
 from tilewright.site import Site, free_name
 from tilewright.space.generators import DispatchSpace, dispatch_space
@@ -34,6 +35,12 @@ from tilewright.tuning.variants import (
     without_preprocessing,
 )
 from tilewright.workload import Workload
+
+# Of what a dispatch reads and writes: what is constants at least for it to be timed on several sets
+# of all its operands, as if only the constants were others.
+_MOSTLY = 0.75
+# Operations for each byte, below which a dispatch waits for memory.
+_READS_MOSTLY = 16
 
 
 def take_apart(opened: OpenProgram, variant: Variant = DEFAULT_VARIANT) -> PreparedVariant:
@@ -201,9 +208,13 @@ def _add(
         return
     task = _task(opened, prepared, dispatch, info.workload, space, target, site)
     task.template = info.template
+    size = info.workload.bytes
     if target.is_gpu:
-        size = info.workload.bytes
         task.rotations = rotations_for(size, target.l2_bytes, task.repeats)
+    elif site is not None and site.site.constant_bytes >= _MOSTLY * size:
+        # As its kernels are: what reads little else is otherwise timed on what a cache keeps.
+        task.rotations = turns_for(site.site.constant_bytes, task.beside)
+        task.repeats = max(task.repeats, task.rotations)
     by_workload[task.identity] = task
 
 
@@ -278,7 +289,7 @@ def _task(
         target=target,
         key=TaskKey(workload, target.key, opened.compiler_version, flags),
         repeats=repeats_for(workload, target.cores, target.is_gpu),
-        beside=0 if target.is_gpu else _constants_beside(prepared, site),
+        beside=0 if target.is_gpu else _constants_beside(prepared, workload, site),
         site=site,
     )
     task.space_points = task.restricted.size_estimate(np.random.default_rng(0)).points
@@ -286,8 +297,17 @@ def _task(
     return task
 
 
-def _constants_beside(prepared: PreparedVariant, site: TunableSite | None) -> int:
-    """Bytes of constants that are read from one time that a site reads its own to the next."""
+def _constants_beside(
+    prepared: PreparedVariant, workload: Workload, site: TunableSite | None
+) -> int:
+    """Bytes of constants that are read from one time that a site reads its own to the next.
+
+    Alone, a dispatch of a program with data tiling is given what it packs itself, and cannot be
+    timed on several sets. Where reading constants is most of the work, its kernels are timed on one
+    set as well, or none would be faster.
+    """
+    if prepared.variant.is_data_tiled and workload.flops < _READS_MOSTLY * workload.bytes:
+        return 0
     if site is not None and site.site.again:
         return site.site.again * site.site.constant_bytes
     return prepared.constant_bytes

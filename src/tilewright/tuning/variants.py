@@ -74,6 +74,11 @@ class Variant:
         """Whether it has its name from here, and not from the user."""
         return BUILT_IN.get(self.name) == self
 
+    @property
+    def is_data_tiled(self) -> bool:
+        """Whether the compiler packs the operands of products into tiles."""
+        return set(_DATA_TILING) <= set(self.flags)
+
 
 BUILT_IN: dict[str, Variant] = {
     variant.name: variant

@@ -118,6 +118,46 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("branch", [False, True])
+def test_a_weight_that_is_called_like_the_graph_is_found(tmp_path: Path, branch: bool) -> None:
+    from iree import runtime
+    from onnx import TensorProto, helper, numpy_helper
+
+    add = helper.make_node("Add", ["x", "net"], ["y"])
+    nodes, known = [add], {"net": np.ones((64, 64), np.float32), "net_weight": np.zeros(1)}
+    if branch:
+        inner = [
+            helper.make_graph(
+                [helper.make_node("Add", ["x", "net"], [name])],
+                name,
+                [],
+                [helper.make_tensor_value_info(name, TensorProto.FLOAT, (64, 64))],
+            )
+            for name in ("then", "else")
+        ]
+        how = {"then_branch": inner[0], "else_branch": inner[1]}
+        nodes = [helper.make_node("If", ["yes"], ["y"], **how)]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, (64, 64)),
+            helper.make_tensor_value_info("yes", TensorProto.BOOL, ()),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (64, 64))],
+        [numpy_helper.from_array(array, name) for name, array in known.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "model.onnx")
+    program, ((_, archive),) = import_onnx(tmp_path / "model.onnx", tmp_path)
+    index = runtime.ParameterIndex()
+    index.load(str(archive))
+    kept = {name for name, _ in index.items()}
+    assert "net_weight_" in kept
+    assert '"net_weight_"' in program.read_text()
+    assert '"net">' not in program.read_text()
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_compiled_numbers_are_those_of_onnx(tmp_path: Path, name: str) -> None:
     from iree import runtime

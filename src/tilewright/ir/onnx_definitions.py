@@ -23,6 +23,8 @@ from tilewright.ir.onnx_graphs import (
     constants_of,
     replace_nodes,
     shapes_of,
+    unused_prefix,
+    uses,
     version_of,
 )
 
@@ -33,6 +35,41 @@ _MISREAD = (*_SHUFFLES, "QLinearConv", "QLinearMatMul")
 # The first version of ONNX whose DequantizeLinear has scales along an axis.
 _AXES = 13
 _PIXELS = 4
+
+
+def name_apart(model: onnx.ModelProto) -> int:
+    """Give a weight that is called like the graph another name: the program's function is called
+    so, and IREE's importer then has two names for the weight, one in the program and one in the
+    archive, where it is not found.
+
+    Args:
+        model: is changed.
+
+    Returns:
+        How many weights have another name.
+    """
+    graph = model.graph
+    weights = [one for one in graph.initializer if one.name == graph.name]
+    if not weights or graph.name in {one.name for one in (*graph.input, *graph.output)}:
+        return 0
+    names = {*uses(graph), *(name for node in graph.node for name in node.output)}
+    names |= {one.name for one in (*graph.initializer, *graph.input)}
+    name = unused_prefix(f"{graph.name}_weight", names)
+    for one in weights:
+        one.name = name
+    _rename(graph, graph.name, name)
+    return len(weights)
+
+
+def _rename(graph: onnx.GraphProto, old: str, new: str) -> None:
+    """Have what reads a name read another, in the branches inside a graph as well."""
+    for node in graph.node:
+        for at, given in enumerate(node.input):
+            if given == old:
+                node.input[at] = new
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                _rename(inner, old, new)
 
 
 def rewrite_misread(model: onnx.ModelProto) -> int:

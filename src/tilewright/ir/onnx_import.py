@@ -17,7 +17,7 @@ from pathlib import Path
 import onnx
 from iree.compiler.tools.import_onnx.__main__ import main, parse_arguments
 
-from tilewright.ir.onnx_definitions import inline_composed, rewrite_misread
+from tilewright.ir.onnx_definitions import inline_composed, name_apart, rewrite_misread
 from tilewright.ir.onnx_rearrangements import move_integers
 from tilewright.ir.onnx_recurrent import split_recurrent
 from tilewright.ir.onnx_resizes import repeat_elements
@@ -38,6 +38,7 @@ def run(arguments: Sequence[str]) -> None:
             inline_composed,
             compute_sizes,
             rewrite_misread,
+            name_apart,
             move_integers,
             repeat_elements,
             split_products,

@@ -14,6 +14,7 @@ from tilewright.tuning.choices import Choices, best_known, settle
 from tilewright.tuning.confirm import Confirmed, entry_of
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.entries import Entry, KernelEntry
+from tilewright.tuning.model_check import ModelCheck
 from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.proof import SpecRequest, write_specs
@@ -88,11 +89,13 @@ class Contender:
 class Outcome:
     """What the parts of a run leave for the result.
 
-    prepared: the variants whose dispatches were measured. companies: what may be handed back.
+    model: what came of comparing the untuned program with the model that it was made of. prepared:
+    the variants whose dispatches were measured. companies: what may be handed back.
     """
 
     default: Build
     default_s: float
+    model: ModelCheck | None = None
     variants: dict[str, float | str] = field(default_factory=dict)
     prepared: list[PreparedVariant] = field(default_factory=list)
     confirmed: list[Confirmed] = field(default_factory=list)

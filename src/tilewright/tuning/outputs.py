@@ -361,6 +361,8 @@ def _summarise(
             largest_error=final.worst.error if final.worst is not None else None,
             allowed_error=final.worst.tolerance if final.worst is not None else None,
             constant_work=None if final.constant_work is None else dict(final.constant_work),
+            model_run_by=outcome.model.by if outcome.model else "",
+            model_error=outcome.model.error if outcome.model else None,
         ),
         dispatches=tables.dispatch_summaries(outcome, final.company),
         trials_total=context.store.count_trials(context.run_id),

@@ -21,6 +21,8 @@ class ProgramSummary:
     that is closest to its bound, `allowed_error`; None where they are the same program.
     `constant_work`: dispatches of a call that work on constants alone (packing, transposing),
     which could be done ahead, and how often they run; None where that was not looked for.
+    `model_run_by`: what else ran the model, `model_error`: how far the untuned program's results
+    are from its own, as a part of the largest value; None where nothing was compared.
     """
 
     default_ms: float
@@ -33,6 +35,8 @@ class ProgramSummary:
     largest_error: float | None = None
     allowed_error: float | None = None
     constant_work: dict[str, int] | None = None
+    model_run_by: str = ""
+    model_error: float | None = None
 
     @property
     def outputs(self) -> str:
@@ -40,9 +44,15 @@ class ProgramSummary:
         if not self.verified:
             return "Outputs were not compared."
         found = "Outputs equal those of the untuned program."
-        if self.largest_error is None or not self.allowed_error:
-            return found
-        return f"{found} Largest error: {self.largest_error:.2g}, allowed {self.allowed_error:.2g}."
+        if self.largest_error is not None and self.allowed_error:
+            error, allowed = f"{self.largest_error:.2g}", f"{self.allowed_error:.2g}"
+            found += f" Largest error: {error}, allowed {allowed}."
+        if self.model_error is not None:
+            off = "not at all" if not self.model_error else f"by {self.model_error:.2g}"
+            found += f" The untuned program's differ from {self.model_run_by}'s {off}" + (
+                " of the largest value." if self.model_error else "."
+            )
+        return found
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from tilewright.tuning.events import Listener, Note, ProgramMeasured, RunEnded, 
 from tilewright.tuning.extraction import extract, use_given_arguments
 from tilewright.tuning.goals import GoalWatch, check_goals
 from tilewright.tuning.how_to_run import leave_workers_out
+from tilewright.tuning.model_check import check_model
 from tilewright.tuning.opening import (
     OpenProgram,
     devices_of,
@@ -275,6 +276,7 @@ class TuningSession:
             raise nothing_to_tune(self.source, [], self.options.only)
         with context.phase("measure", "the program by default"):
             default_s = self._measure_default(programs, default)
+            model = check_model(programs)
             count = sum(dispatch.count for dispatch in extraction.dispatches)
             default_s = leave_workers_out(programs, default, default_s, count)
             context.emit(ProgramMeasured("default", default_s, True))
@@ -286,7 +288,7 @@ class TuningSession:
                 context.deadlines.took(READING, time.monotonic() - begin)
                 context.suggested = suggestions(context, first)
                 context.settled = settled(context)
-            outcome = Outcome(default, default_s)
+            outcome = Outcome(default, default_s, model)
             if self.stages.searches:
                 starts = make_starts(programs, self.stages, outcome, first)
                 chosen = choose_variants(programs, outcome, first, starts)

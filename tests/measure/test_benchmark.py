@@ -347,23 +347,3 @@ def test_what_is_refused_is_left_as_it_is(monkeypatch):
     device_options.schedule_as_batch(True)
     assert not DeviceOptions.cpu(2).schedules_batch
     assert DeviceOptions.cpu(2).tool_prefix == []
-
-
-@pytest.mark.parametrize(
-    ("system", "library", "given"),
-    [
-        ("always [madvise] never", ("glibc", "2.36"), True),
-        ("[always] madvise never", ("glibc", "2.35.1"), True),
-        ("always madvise [never]", ("glibc", "2.36"), False),
-        ("always [madvise] never", ("glibc", "2.31"), False),
-        ("always [madvise] never", ("", ""), False),
-        (None, ("glibc", "2.36"), False),
-    ],
-)
-def test_where_there_are_huge_pages(monkeypatch, tmp_path, system, library, given):
-    file = tmp_path / "enabled"
-    if system is not None:
-        file.write_text(system + "\n")
-    monkeypatch.setattr(device_options, "_HUGE_PAGES", file)
-    monkeypatch.setattr(device_options.platform, "libc_ver", lambda: library)
-    assert device_options.huge_pages_on_request() is given

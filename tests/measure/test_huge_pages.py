@@ -43,6 +43,32 @@ def test_what_malloc_hands_out_next_lies_in_huge_pages(mib: int, asked: str) -> 
     assert done.stdout.split() == [asked, "True"]
 
 
+@pytest.mark.parametrize(
+    ("system", "library", "given"),
+    [
+        ("always [madvise] never", ("glibc", "2.36"), True),
+        ("[always] madvise never", ("glibc", "2.35.1"), True),
+        ("always madvise [never]", ("glibc", "2.36"), False),
+        ("always [madvise] never", ("glibc", "2.31"), False),
+        ("always [madvise] never", ("", ""), False),
+        (None, ("glibc", "2.36"), False),
+    ],
+)
+def test_where_there_are_huge_pages(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    system: str | None,
+    library: tuple[str, str],
+    given: bool,
+) -> None:
+    file = tmp_path / "enabled"
+    if system is not None:
+        file.write_text(system + "\n")
+    monkeypatch.setattr(huge_pages, "_ALLOWED", file)
+    monkeypatch.setattr(huge_pages.platform, "libc_ver", lambda: library)
+    assert huge_pages.huge_pages_on_request() is given
+
+
 @pytest.mark.parametrize("allowed", ["always madvise [never]", None])
 def test_a_system_without_them_is_left_alone(
     allowed: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -52,4 +78,3 @@ def test_a_system_without_them_is_left_alone(
     monkeypatch.setattr(huge_pages, "_ALLOWED", tmp_path / "enabled")
     monkeypatch.setattr(huge_pages.ctypes, "CDLL", None)
     huge_pages.have_huge_pages(1 << 30)
-    assert not huge_pages.huge_pages_on_request()

@@ -108,3 +108,7 @@ def test_it_takes_a_tenth_of_the_time_that_is_left_at_most(played: Any) -> None:
     played.programs.context.deadlines = SimpleNamespace(left_s=lambda phase="": 30.0)
     check_model(played.programs)
     assert played.questions[-1][1] == pytest.approx(3.0)
+    asked = len(played.questions)
+    played.programs.context.deadlines = SimpleNamespace(left_s=lambda phase="": 5.0)
+    assert check_model(played.programs) is None
+    assert len(played.questions) == asked

@@ -20,8 +20,9 @@ from tilewright.measure.jobs import WorkerFailure, WorkerState
 from tilewright.tuning.programs import Programs
 
 _RUNTIME = "onnxruntime"
-# Seconds for it, and as a part of what a run has left.
-_MOST_S, _OF_LEFT = 60.0, 0.1
+# Seconds for it, and as a part of what a run has left; with less than the least, a worker would be
+# ended for nothing.
+_LEAST_S, _MOST_S, _OF_LEFT = 1.0, 60.0, 0.1
 # Weights of which a second copy is not put into memory.
 _LARGE = 2 << 30
 # Differences that rounding does not make: of a program in f32, and of one that rounds to integers
@@ -79,6 +80,8 @@ def check_model(programs: Programs) -> ModelCheck | None:
     if sum(path.stat().st_size for _, path in context.program.parameters) > _LARGE:
         return None
     most_s = _MOST_S if left_s is None else min(_MOST_S, _OF_LEFT * left_s)
+    if most_s < _LEAST_S:
+        return None
     request = ModelRequest(model, programs.inputs, programs.expected, context.target.cores)
     found = context.compilers.ask(compare_with_model, request, most_s)
     if isinstance(found, WorkerFailure):

@@ -73,6 +73,7 @@ class TunedProgram:
                 f"{self.folder}: the result cannot be read ({error}); tune the program again"
             ) from error
         way = way_to_run(self.result, manifest, threads)
+        # As advised or not: this process asks for them itself, `have_huge_pages`.
         way = replace(way, huge_pages=huge_pages_allowed())
         self._device, self._batch = _device(way), way.schedules_batch
         self._archives = Parameters(tuple(archives) if weights is None else ())

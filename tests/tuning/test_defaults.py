@@ -353,7 +353,9 @@ def test_a_site_of_several_dispatches_takes_what_they_take(
     assert chain.compile_s == pytest.approx(1.0)
     assert chain.baseline is not None
     assert chain.baseline.vmfb == str(default_vmfb(second))
-    # Executions that its program does, by those that it is taken to do: its sets at least.
+    # Executions that its program does, by those that it is taken to do: its sets at least, whether
+    # or not it has them.
+    assert chain.repeats == max(2, sets)
     assert chain.baseline.reference_s == pytest.approx(0.3 * 6 / max(2, sets))
 
 

@@ -14,13 +14,14 @@ import mmap
 import platform
 from pathlib import Path
 
+from tilewright.measure.device_options import MMAP_BYTES
+
 _ALLOWED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 # The first glibc whose malloc asks for huge pages (its release notes, `glibc.malloc.hugetlb`).
 _GLIBC_WITH_HUGE_PAGES = (2, 35)
 _PAGE = 2 << 20
-# More than this at a time would be memory of its own, which goes back to the system when it is
-# freed (`device_options.MMAP_BYTES`).
-_AT_ONCE = 1 << 29
+# From MMAP_BYTES on it would be memory of its own, which goes back to the system when it is freed.
+_AT_ONCE = MMAP_BYTES // 2
 
 
 def huge_pages_on_request() -> bool:

@@ -265,13 +265,12 @@ def _sum_default(chain: DispatchTask, prepared: PreparedVariant) -> bool:
     chain.default_s = sum(seconds)
     chain.compile_s = sum(part.compile_s for part in parts)
     hottest = parts[seconds.index(max(seconds))]
+    # Not less than its sets of operands, as which the program would be taken to run.
+    chain.repeats = max(chain.repeats, hottest.rotations)
     chain.baseline = InterleavedBaseline(
         str(default_vmfb(hottest)),
-        # Its program runs as often in a submission as its own task says, which is divided by what
-        # the site's does, or by its own sets of operands where these are more.
-        reference_s=(hottest.default_s or 0.0)
-        * hottest.repeats
-        / max(chain.repeats, hottest.rotations),
+        # Its program runs as often in a submission as its own task says.
+        reference_s=(hottest.default_s or 0.0) * hottest.repeats / chain.repeats,
         inputs=hottest.inputs,
         parameters=hottest.parameters,
     )

@@ -38,9 +38,9 @@ from tilewright.workload import Workload
 
 # Of what a dispatch reads and writes: what is constants at least for it to be timed on several sets
 # of all its operands, as if only the constants were others.
-_MOSTLY = 0.75
-# Operations for each byte, below which a dispatch waits for memory.
-_READS_MOSTLY = 16
+_CONSTANT_SHARE = 0.75
+# Arithmetic intensity, in operations for each byte, below which a dispatch waits for memory.
+_MEMORY_BOUND = 16
 
 
 def take_apart(opened: OpenProgram, variant: Variant = DEFAULT_VARIANT) -> PreparedVariant:
@@ -211,7 +211,11 @@ def _add(
     size = info.workload.bytes
     if target.is_gpu:
         task.rotations = rotations_for(size, target.l2_bytes, task.repeats)
-    elif site is not None and site.site.constant_bytes >= _MOSTLY * size:
+    elif (
+        site is not None
+        and site.site.constant_bytes >= _CONSTANT_SHARE * size
+        and not prepared.variant.is_data_tiled
+    ):
         # As its kernels are: what reads little else is otherwise timed on what a cache keeps.
         task.rotations = turns_for(site.site.constant_bytes, task.beside)
         task.repeats = max(task.repeats, task.rotations)
@@ -302,11 +306,11 @@ def _constants_beside(
 ) -> int:
     """Bytes of constants that are read from one time that a site reads its own to the next.
 
-    Alone, a dispatch of a program with data tiling is given what it packs itself, and cannot be
-    timed on several sets. Where reading constants is most of the work, its kernels are timed on one
-    set as well, or none would be faster.
+    With data tiling the program of a dispatch alone packs its operands first, and cannot be timed
+    on several sets. Where it waits for memory its kernels are timed on one set as well, or none
+    would be faster.
     """
-    if prepared.variant.is_data_tiled and workload.flops < _READS_MOSTLY * workload.bytes:
+    if prepared.variant.is_data_tiled and workload.flops < _MEMORY_BOUND * workload.bytes:
         return 0
     if site is not None and site.site.again:
         return site.site.again * site.site.constant_bytes

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tilewright.plain_data import fields_of, tupled
@@ -94,7 +95,7 @@ class Workload:
     encoding: str = ""
     attributes: tuple[tuple[str, str], ...] = field(default=())
 
-    @property
+    @cached_property
     def key(self) -> str:
         """A short digest of all that identifies the workload: the database's key."""
         text = json.dumps(self.to_json(), sort_keys=True)

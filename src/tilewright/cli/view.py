@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
@@ -278,8 +278,8 @@ class PlainView(RunView):
                 self.tell(f"{name}: {detail}" if detail else name)
             case events.DispatchesRanked(variant, rows):
                 self.tell(f"dispatches of the variant {variant}:")
-                for row in rows:
-                    self._write(f"           {row_line(row)}")
+                for line in ranking_lines(rows):
+                    self._write(f"           {line}")
             case events.TrialDone():
                 if new_best:
                     self.tell(self._best_line(event))
@@ -314,14 +314,18 @@ class PlainView(RunView):
         )
 
 
-def row_line(row: events.DispatchRow) -> str:
-    """A dispatch in one line.
+def ranking_lines(rows: Iterable[events.DispatchRow]) -> list[str]:
+    """The dispatches of a ranking, a line each; those that are skipped, a line for each reason.
 
     Args:
-        row: of the ranking.
+        rows: of the ranking.
     """
-    if row.default_s is None:
-        return f"{row.name}: skipped: {row.note}"
+    measured = [row for row in rows if row.default_s is not None]
+    skipped = ((row.name, row.note) for row in rows if row.default_s is None)
+    return [*map(_row_line, measured), *words.by_reason(skipped, "skipped")]
+
+
+def _row_line(row: events.DispatchRow) -> str:
     parts = [
         f"{words.share(row.share):>6} of the time",
         f"{row.count} x {words.milliseconds(row.default_s)} ms",

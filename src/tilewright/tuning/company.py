@@ -209,7 +209,8 @@ def try_in_company(
             else "the winners do not make the whole program faster; the compiler's choices stay"
         )
         return nothing
-    best.dropped = {key for key in found if key not in best.choices and key not in best.covered}
+    taken = {*best.choices, *best.covered}
+    best.dropped = {key for key in found if key not in taken}
     return best
 
 

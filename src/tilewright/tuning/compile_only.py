@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright import words
 from tilewright.device_code import workgroup_sizes
 from tilewright.errors import UserError
 from tilewright.gpu import GpuCompilationInfo
@@ -370,7 +371,7 @@ def summary_lines(result: CompileOnlyResult) -> list[str]:
         if d.applied is not None:
             lines.append(f"  handed back  {d.applied or 'applied'}")
         lines += [f"  {count:4} x {reason}" for reason, count in d.errors.items()]
-    lines += [f"{name}: skipped: {reason}" for name, reason in result.skipped]
+    lines += words.by_reason(result.skipped, "skipped")
     lines.append(f"compile rate {_percent(result.compile_rate)}; {result.output / SUMMARY}")
     return lines
 

@@ -99,6 +99,10 @@ class KernelSummary:
     python: str
 
 
+# The status of a dispatch that was not measured begins so; its reason follows.
+SKIPPED = "skipped: "
+
+
 @dataclass(frozen=True)
 class DispatchSummary:
     """One workload of the program.

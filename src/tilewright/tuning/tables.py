@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from tilewright.files import whole_file
@@ -12,7 +13,7 @@ from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.company import Company, Outcome
 from tilewright.tuning.confirm import Confirmed, entry_of
 from tilewright.tuning.context import RunContext
-from tilewright.tuning.result import DispatchSummary, KernelSummary, TuneResult
+from tilewright.tuning.result import SKIPPED, DispatchSummary, KernelSummary, TuneResult
 from tilewright.tuning.task import DispatchTask
 
 TRIAL_COLUMNS = (
@@ -45,13 +46,14 @@ def dispatch_summaries(outcome: Outcome, chosen: Company | None) -> tuple[Dispat
     """
     prepared = chosen.prepared if chosen else outcome.prepared[0]
     confirmed = {id(c.task): c for c in outcome.confirmed}
-    rows = [_summary(task, confirmed.get(id(task)), chosen) for task in prepared.tasks]
+    covered = chosen.covered if chosen else {}
+    rows = [_summary(task, confirmed.get(id(task)), chosen, covered) for task in prepared.tasks]
     rows += [
         DispatchSummary(
             name=s.name,
             workload=s.workload,
             count=s.count,
-            status=f"skipped: {s.reason}",
+            status=f"{SKIPPED}{s.reason}",
             variant=prepared.variant.name,
         )
         for s in prepared.skipped
@@ -60,7 +62,10 @@ def dispatch_summaries(outcome: Outcome, chosen: Company | None) -> tuple[Dispat
 
 
 def _summary(
-    task: DispatchTask, confirmed: Confirmed | None, chosen: Company | None
+    task: DispatchTask,
+    confirmed: Confirmed | None,
+    chosen: Company | None,
+    covered: Mapping[str, str],
 ) -> DispatchSummary:
     key = task.identity
     configuration: Configuration | None = chosen.choices.get(key) if chosen else None
@@ -79,8 +84,8 @@ def _summary(
     own = task.own_choice
     if configuration is not None:
         status = "reused" if task.reused else "tuned"
-    elif chosen is not None and key in chosen.covered:
-        status = f"part of {chosen.covered[key]}"
+    elif key in covered:
+        status = f"part of {covered[key]}"
     elif chosen is not None and key in chosen.dropped:
         status = "dropped in company"
     else:

@@ -101,7 +101,7 @@ class StageLowering:
         inner = [(level, check) for level, check in checks if level >= self.begin]
         more = self.checks(REDUCED)
         end = len(self.leaves)
-        update = self.loops(self.begin, end, [*inner, *more], self.update)
+        update = self.loops(self.begin, end, [*inner, *more], self.update, self._conditions())
         if self._starts_inside:
             return update
         return nest.flat(self.initialised(self.begin, checks), update)
@@ -172,6 +172,7 @@ class StageLowering:
         end: int,
         checks: list[tuple[int, Expr]],
         body: Callable[[], nest.Stmt],
+        conditions: Sequence[tuple[int, Expr]] = (),
     ) -> nest.Stmt:
         """Loops of the levels from `begin` to `end`, with the stages computed in them, around a
         body; each check stands where its level says.
@@ -180,9 +181,13 @@ class StageLowering:
             begin, end: levels; `end` is behind the last.
             checks: conditions with the levels where they stand.
             body: makes what is innermost.
+            conditions: the same, of what the user asked for, none further out than `begin`.
         """
         stmt = body()
         for level in reversed(range(begin - 1, end)):
+            asked = [c for at, c in conditions if at == level]
+            if asked:
+                stmt = nest.If(conjunction(asked), stmt)
             here = [c for at, c in checks if max(at, begin - 1) == level]
             if here and (begin == 0 or level >= begin):
                 stmt = nest.If(conjunction(here), stmt, likely=True)
@@ -279,9 +284,14 @@ class StageLowering:
             first = self.plan.loop_values[self.leaves[self.begin]]
             later = Binary("gt", first, index(0), BOOL)
             old = [Select(later, o, s, False) for o, s in zip(old, self.start(), strict=True)]
-        stmt = self.store(reduction.combiner.combine(old, sources))
-        condition = self.resolved(reduction.condition)
-        return stmt if is_true(condition) else nest.If(condition, stmt)
+        return self.store(reduction.combiner.combine(old, sources))
+
+    def _conditions(self) -> list[tuple[int, Expr]]:
+        """What the reduction takes values under, each part where the last of its loops is: a window
+        that is beyond the edge of an image is so in all channels."""
+        assert self.reduction is not None
+        parts = map(self.resolved, conjuncts(self.reduction.condition))
+        return [(max(self._level(c), self.begin), c) for c in parts if not is_true(c)]
 
     def result_buffers(self) -> list[nest.Buffer]:
         """The buffers in the order of the reduction's values."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from tilewright.schedule.tensor import IterVar
 from tilewright.schedule.types import bits
+from tilewright.sketch.edges import Edges, edges_of
 from tilewright.sketch.sliding import SlidingReduction
 from tilewright.sketch.structure import extent
 from tilewright.sketch.window_tiles import WindowTiles
@@ -85,6 +87,32 @@ class WindowNest:
     lanes: int
     made_of: int = 0
 
+    @cached_property
+    def edges(self) -> Edges | None:
+        """The image's edges where windows leave them out."""
+        return edges_of(self.found)
+
+    @cached_property
+    def within(self) -> float:
+        """The part of what windows read in place that is computed with; 1 where all of it is."""
+        return 1.0 if self.edges is None or self._by_columns else prod(self._shares)
+
+    @cached_property
+    def _shares(self) -> list[float]:
+        """The parts of what windows read that is within the edges, by dimensions of the image."""
+        dims = self.found.dims
+        return [1.0] * len(dims) if self.edges is None else self.edges.shares_within(dims)
+
+    def _computed_with(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
+        """The part of what windows read that is computed with: of a copy all but rows beyond the
+        edges, where a tile has one row."""
+        row, rows = self.tiles.row, 1.0
+        if row is not None and self.found.channels:
+            shares = zip(self.found.dims, self._shares, strict=True)
+            rows = prod(share for dim, share in shares if dim.data is row)
+        copied = np.where(values["rows"] == 1, rows, 1.0)
+        return np.where(values["image"] == "copied", copied, self.within)
+
     @property
     def found(self) -> SlidingReduction:
         """The reduction."""
@@ -125,6 +153,7 @@ class WindowNest:
                 tile += self._lines(height, width, values)
                 cycles += count * times * (steps * one + tile)
         cycles *= self._panels(values) * self._others()
+        cycles *= self._computed_with(values)
         cycles += self._filter_cycles(values)
         if whole:
             return np.asarray(cycles / self.target.cores / _HERTZ)
@@ -372,7 +401,7 @@ class WindowNest:
             copied += made * made_width(together, self.lanes)[1]
             copied += pieces * read / together * self.made_of / _MADE_FROM_BYTES_PER_CYCLE
         edges: FloatArray = np.zeros(len(pieces))
-        if found.is_padded:
+        if found.is_padded and (self.within == 1.0 or not found.channels):
             whole, _, more = self._along(values)
             tiles = whole + (more > 0)
             edges = np.minimum(1.0, 2.0 / tiles) * (_CHECKED - 1) * cycles

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.schedule.expr import Const, Expr, binary, const, substitute
-from tilewright.schedule.functions import conjunction, if_then_else
+from tilewright.schedule.expr import Const, Expr, binary, const, substitute, variables
+from tilewright.schedule.functions import conjunction, conjuncts, if_then_else
 from tilewright.schedule.schedule import Schedule, create_schedule
 from tilewright.schedule.tensor import (
     ComputeOp,
@@ -20,6 +20,7 @@ from tilewright.schedule.tensor import (
 )
 from tilewright.schedule.types import INDEX
 from tilewright.schedule.walk import transform
+from tilewright.sketch.edges import edges_of
 from tilewright.sketch.packing import Packing
 from tilewright.sketch.sliding import SlidingReduction
 from tilewright.sketch.structure import extent, rewritten
@@ -108,6 +109,16 @@ def written_anew(
     if copied:
         image, place_in = _copy(found, sizes, vector, depth, computed)
 
+    edges = edges_of(found)
+    in_place = edges is not None and not copied and vector not in found.slides
+    condition = found.body.condition
+    if edges is not None and (in_place or (copied and found.channels)):
+        # In a copy no element of a tile asks for itself: of rows that are at an edge all are.
+        apart = {vector, *(axis for axis, size in tile.items() if size > 1)}
+        parts = conjuncts(edges.holds(found.image))
+        own = [c for c in parts if in_place or apart.isdisjoint(variables(c))]
+        condition = conjunction([condition, *own])
+
     # The sums of a vector lie side by side, whatever the order of the result.
     kept = [*(a for a in found.op.axis if a is not vector), vector]
 
@@ -120,6 +131,8 @@ def written_anew(
                 return None
             if place_in is not None and node.tensor is found.image.tensor:
                 return TensorRead(image, place_in(node.indices))
+            if in_place and edges is not None and node.tensor is found.image.tensor:
+                return edges.value(node)
             if packed is not None and node is found.filter:
                 return TensorRead(packed, places)
             return None
@@ -131,7 +144,7 @@ def written_anew(
             found.body,
             sources=sources,
             axes=tuple(fresh[a] for a in found.body.axes),
-            condition=substitute(found.body.condition, values),
+            condition=substitute(condition, values),
         )
 
     sums = compute(tuple(sizes[a] for a in kept), sums_of, name="sums")

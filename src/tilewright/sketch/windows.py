@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.schedule.codegen.versions import MOST_VERSIONED
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.schedule.tensor import IterVar
@@ -29,6 +30,9 @@ from tilewright.trial import Configuration, Value
 _MOST_TILES = 48
 # Vector instructions that one step of the innermost loop may be unrolled to.
 _MOST_UNROLLED = 512
+# Elements of a tile that a step computes, in windows whose code is written for each of the edges:
+# the most of which there are such versions.
+_MOST_CUT = MOST_VERSIONED // 4
 # Windows of so many elements are short.
 _SHORT = 9
 # Channels of a picture, of which an element is as quickly read where it is: a first layer of 16, 32
@@ -107,10 +111,14 @@ class WindowsSketch(Sketch):
             if apart or extent(self._tiles.vector) < self._lanes:
                 return True
         # Where columns are innermost, the channels of a tile are in lines and pages of their own.
-        strewn = found.dims[-1].slides and self._tiles.vector in found.outputs
+        edges = self._nest.edges
+        innermost = found.dims[-1] if edges is None else edges.innermost(found.dims)
+        strewn = innermost is not None and innermost.slides
+        strewn = strewn and self._tiles.vector in found.outputs
         if self._tiles.vector in found.outputs and prod(map(extent, found.channels)) <= _FEW:
             return False
-        return bool(found.channels) and (found.is_padded or strewn)
+        checked = found.is_padded and self._nest.within == 1.0
+        return bool(found.channels) and (checked or strewn)
 
     def _constraints(self) -> list[Constraint]:
         found, lanes = self._found, self._lanes
@@ -119,6 +127,7 @@ class WindowsSketch(Sketch):
         inner = extent(found.channels[-1]) if found.channels else 1
         written = np.cumprod([1, *(extent(axis) for axis in reversed(found.windows))])
         pieced = extent(self._tiles.pieced)
+        most_cut = _MOST_CUT if self._nest.within < 1.0 and found.channels else _MOST_UNROLLED
         tile = ("columns", "rows", "width", "blocks")
 
         def vectors(c: Any, r: Any, w: Any, b: Any) -> Any:
@@ -166,6 +175,16 @@ class WindowsSketch(Sketch):
                 (*tile, "unroll", "unroll_windows"),
                 lambda *sizes: code(*sizes) <= _MOST_UNROLLED,
                 lambda *sizes: f"{code(*sizes)} vector operations; allowed: {_MOST_UNROLLED}",
+                vectorised=True,
+            ),
+            Constraint(
+                "edges",
+                ("image", *tile, "unroll"),
+                lambda image, c, r, _, b, u: (image == "copied") | (c * r * b * u <= most_cut),
+                lambda image, c, r, _, b, u: (
+                    f"{c * r * b * u} elements in a step of windows that are cut off at edges; "
+                    f"allowed: {most_cut}"
+                ),
                 vectorised=True,
             ),
             Constraint(

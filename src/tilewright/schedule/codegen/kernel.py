@@ -164,6 +164,11 @@ class KernelEmitter(ValueEmitter):
     def _versions_of(self, loop: nest.For) -> None:
         """The loop cut where its checks begin and cease to hold."""
         first, end, known = self._held(loop, self._checks)
+        if known and first >= end and loop.extent == 2:
+            # Both are at an edge, each at one of its own.
+            self._remainder(loop, 0, 1)
+            self._remainder(loop, 1, 2)
+            return
         if not known or first >= end:
             self._range(loop, 0, loop.extent)
             return

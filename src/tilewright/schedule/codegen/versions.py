@@ -16,8 +16,9 @@ from tilewright.schedule import nest
 from tilewright.schedule.codegen.sums import SumEmitter, is_pure
 from tilewright.schedule.expr import Binary, Expr, Select, Var
 from tilewright.schedule.linear import Linear
-from tilewright.schedule.nest import Stmt, expressions, inner
+from tilewright.schedule.nest import Stmt, expressions, inner, statements
 from tilewright.schedule.types import INDEX
+from tilewright.schedule.unrolling import kind_of
 from tilewright.schedule.walk import nodes
 
 #: Statements of a loop's body beyond which it is not written out several times.
@@ -74,7 +75,9 @@ def comparisons(body: Stmt) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
     def visit(
         stmt: Stmt, loops: tuple[nest.For, ...]
     ) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
-        if isinstance(stmt, nest.If):
+        # Where whole loops are under a condition, asking at run time is little.
+        around = isinstance(stmt, nest.If) and not stmt.likely and _is_around_loops(stmt)
+        if isinstance(stmt, nest.If) and not around:
             for part in _parts(stmt.condition):
                 yield part, loops
         if isinstance(stmt, nest.Store):
@@ -89,6 +92,14 @@ def comparisons(body: Stmt) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
             yield from visit(below, loops)
 
     return visit(body, ())
+
+
+def _is_around_loops(stmt: Stmt) -> bool:
+    """Whether loops that stay loops are within."""
+    return any(
+        isinstance(part, nest.For) and kind_of(part) == nest.SERIAL and part.extent > 1
+        for part in statements(stmt)
+    )
 
 
 def _parts(condition: Expr) -> Iterator[Expr]:

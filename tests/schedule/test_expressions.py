@@ -166,3 +166,18 @@ def test_functions_with_defaults_keep_what_they_hold() -> None:
     two, three = run(made, [a], np.ones(3, np.float32))
     assert two[0] == 2
     assert three[0] == 3
+
+
+def test_conditions_of_a_reduction_stand_at_the_loops_that_they_depend_on() -> None:
+    a = te.placeholder((4, 6, 8), "f32", name="A")
+    j, k = te.reduce_axis(6, "j"), te.reduce_axis(8, "k")
+    held = te.comm_reducer(lambda x, y: x + y, lambda t: te.const(0, t), name="held")
+    b = te.compute(
+        (4,), lambda i: held(a[i, j, k], axis=[j, k], where=te.all(j >= i, k < 7)), name="B"
+    )
+    lines = str(te.lower(te.create_schedule(b.op), [a, b])).splitlines()
+    loops = [line.strip().split(" ")[0:2] for line in lines if line.strip()[:3] in ("for", "if ")]
+    assert [name for word, name in loops] == ["i", "j", "j", "k", "k"]
+    x = np.random.default_rng(0).random((4, 6, 8), np.float32)
+    wanted = [sum(x[i, j, :7].sum() for j in range(6) if j >= i) for i in range(4)]
+    np.testing.assert_allclose(run(b, [a], x), wanted, rtol=1e-5)

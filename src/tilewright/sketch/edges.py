@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -82,7 +83,7 @@ class Edges:
 
 def edges_of(found: SlidingReduction) -> Edges | None:
     """The edges of an image where what is beyond them is nothing to the reduction: zeros that are
-    multiplied and added up, or what a maximum starts from.
+    multiplied and added up, or what is no more than a maximum starts from.
 
     Args:
         found: the reduction.
@@ -91,15 +92,17 @@ def edges_of(found: SlidingReduction) -> Edges | None:
         None where the image has none, or what is there counts.
     """
     op, body = found.image.tensor.op, found.body
-    if not isinstance(op, ComputeOp) or len(body.sources) > 1 or body.init is not None:
+    if not isinstance(op, ComputeOp) or len(body.sources) > 1:
         return None
-    (within,), (source,), (identity,) = op.body, body.sources, body.combiner.identity
+    (within,), (source,), (start,) = op.body, body.sources, body.init or body.combiner.identity
     if not (isinstance(within, Select) and within.guarded and isinstance(within.b, Const)):
         return None
     beyond = within.b.value
     image = found.image.tensor
     if isinstance(source, TensorRead) and source.tensor is image:
-        nothing = isinstance(identity, Const) and identity.value == beyond
+        first = start.value if isinstance(start, Const) else math.nan
+        harmless = {"sum": beyond == 0, "max": beyond <= first, "min": beyond >= first}
+        nothing = harmless.get(body.combiner.name, False)
     else:
         # A factor that is zero.
         read = [source_read(factor) for factor in factors(body)]

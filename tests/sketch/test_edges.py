@@ -1,0 +1,112 @@
+"""What windows read beyond an image's edge is left out, where it is nothing to their sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sketch_cases import arrays, packed_inputs, unscheduled
+from window_cases import convolution, depthwise, padded
+
+from tilewright import te
+from tilewright.sketch.edges import edges_of
+from tilewright.sketch.interface import SiteExpression
+from tilewright.sketch.sliding import sliding_reduction
+from tilewright.sketch.windows import ChannelWindowsSketch
+from tilewright.target import parse_target
+from tilewright.trial import Configuration
+
+
+def pooling(reducer: str, beyond: float) -> SiteExpression:
+    """3x3 windows of a picture of 6x6, padded with some value."""
+    x = te.placeholder((1, 6, 6, 16), "f32", name="x")
+    source = padded(x, 1, 2, 1, beyond)
+    i, j = te.reduce_axis(3, "i"), te.reduce_axis(3, "j")
+    y = te.compute(
+        (1, 6, 6, 16),
+        lambda n, h, w, c: getattr(te, reducer)(source[n, h + i, w + j, c], axis=[i, j]),
+        name="y",
+    )
+    return SiteExpression((x,), (False,), y)
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "rows"),
+    [(7, 1, 19 / 21), (14, 1, 40 / 42), (14, 2, 20 / 21)],
+)
+def test_the_part_of_a_picture_that_is_computed_with(size: int, stride: int, rows: float) -> None:
+    found = sliding_reduction(convolution((size, size), 8, 16, stride=stride, pad=1))
+    edges = edges_of(found)
+    assert edges is not None
+    np.testing.assert_allclose(edges.shares_within(found.dims), [1, rows, rows, 1])
+
+
+@pytest.mark.parametrize(
+    ("expression", "leaves_out"),
+    [
+        (lambda: pooling("max", float(np.finfo(np.float32).min)), False),
+        (lambda: pooling("max", -np.inf), True),
+        (lambda: pooling("max", 0.0), False),
+        (lambda: pooling("sum", 0.0), True),
+        (lambda: pooling("sum", 1.0), False),
+        (lambda: depthwise((6, 6), 16), True),
+        (lambda: convolution((6, 6), 8, 16), False),
+        (lambda: convolution((6, 6), 8, 16, pad=1, dtype="i8"), True),
+    ],
+)
+def test_only_what_is_nothing_is_left_out(expression: Any, leaves_out: bool) -> None:
+    assert (edges_of(sliding_reduction(expression())) is not None) == leaves_out
+
+
+def configured(expression: SiteExpression, **knobs: Any) -> Any:
+    sketch = ChannelWindowsSketch(expression, parse_target("cpu:znver4", 2))
+    usual = dict(sketch.space.default.items)
+    return sketch.schedule(Configuration.of({**usual, **knobs}))
+
+
+def test_rows_beyond_an_edge_are_asked_for_once_for_all_channels() -> None:
+    for image in ("in place", "copied"):
+        kernel = configured(convolution((8, 8), 32, 32, pad=1), image=image, columns=8, rows=1)
+        text = str(te.lower(kernel.schedule, list(kernel.arguments)))
+        lines = [line.strip() for line in text.splitlines()]
+        asked = next(at for at, line in enumerate(lines) if line.startswith("if "))
+        # The loop over rows of the window is just outside, those over channels are within.
+        assert lines[asked - 1].startswith("for r0")
+        assert any(line.startswith("for c") for line in lines[asked:])
+        sums = [line for line in lines if line.startswith("sums[") and " + " in line]
+        assert sums
+        assert not any("if_then_else" in line for line in sums)
+
+
+@pytest.mark.parametrize("columns", [3, 5, 8, 14])
+@pytest.mark.parametrize("image", ["in place", "copied"])
+def test_tiles_at_all_edges_are_right(columns: int, image: str) -> None:
+    # One, two and more tiles, whole ones and others, in a row of pixels.
+    expression = convolution((9, 14), 4, 16, pad=1)
+    kernel = configured(expression, image=image, columns=columns, rows=1, width=16)
+    inputs = arrays(expression)
+    built = te.build(kernel.schedule, kernel.arguments)
+    np.testing.assert_allclose(
+        built(*packed_inputs(kernel, inputs)), unscheduled(expression, inputs), atol=1e-4
+    )
+
+
+def test_a_picture_that_is_turned_is_read_in_place_where_its_channels_lie_side_by_side() -> None:
+    x = te.placeholder((1, 14, 14, 32), "f32", name="x")
+    w = te.placeholder((3, 3, 32, 32), "f32", name="w")
+    first = te.compute(
+        (1, 32, 16, 16),
+        lambda n, c, i, j: te.if_then_else(
+            te.all(i >= 1, i < 15, j >= 1, j < 15), x[n, i - 1, j - 1, c], 0.0
+        ),
+        name="first",
+    )
+    di, dj, c = te.reduce_axis(3, "di"), te.reduce_axis(3, "dj"), te.reduce_axis(32, "c")
+    y = te.compute(
+        (1, 14, 14, 32),
+        lambda n, i, j, f: te.sum(first[n, c, i + di, j + dj] * w[di, dj, c, f], axis=[di, dj, c]),
+        name="y",
+    )
+    sketch = ChannelWindowsSketch(SiteExpression((x, w), (False, True), y), parse_target("cpu", 2))
+    assert sketch.space.default["image"] == "in place"

@@ -109,22 +109,21 @@ def plural(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def by_reason(names: Iterable[tuple[str, str]], what: str, named: int = 3) -> list[str]:
+def by_reason(left_out: Iterable[tuple[str, str]], named: int = 3) -> list[str]:
     """What was left out, and why: `pad: skipped: dynamic shape`; those of one reason on one line.
 
     Args:
-        names: of what was left out, each with its reason.
-        what: was done with them, such as `skipped`.
+        left_out: names, each with what was done with it and the reason.
         named: how many names are shown of one reason; how many more there are is said.
 
     Returns:
         A line for each reason, in the order of the first of each.
     """
     found: dict[str, list[str]] = {}
-    for name, reason in names:
+    for name, reason in left_out:
         found.setdefault(reason, []).append(name)
     return [
         f"{', '.join(of[:named])}{f' and {len(of) - named:,} more' if len(of) > named else ''}: "
-        f"{what}: {reason}"
+        f"{reason}"
         for reason, of in found.items()
     ]

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tilewright import words
 from tilewright.cli import output
-from tilewright.tuning.result import SKIPPED, DispatchSummary, TuneResult
+from tilewright.tuning.result import DispatchSummary, TuneResult
 
 _TUNED = ("tuned", "reused")
 
@@ -135,8 +135,7 @@ def _print_dispatches(result: TuneResult, console: Console) -> None:
         )
     console.print(table)
     skipped = [d for d in result.dispatches if d.default_ms is None]
-    left_out = ((one.name, one.status.removeprefix(SKIPPED)) for one in skipped)
-    for line in words.by_reason(left_out, SKIPPED.removesuffix(": ")):
+    for line in words.by_reason((one.name, one.status) for one in skipped):
         console.print(line)
 
 

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
@@ -314,15 +314,15 @@ class PlainView(RunView):
         )
 
 
-def ranking_lines(rows: Iterable[events.DispatchRow]) -> list[str]:
+def ranking_lines(rows: Sequence[events.DispatchRow]) -> list[str]:
     """The dispatches of a ranking, a line each; those that are skipped, a line for each reason.
 
     Args:
         rows: of the ranking.
     """
     measured = [row for row in rows if row.default_s is not None]
-    skipped = ((row.name, row.note) for row in rows if row.default_s is None)
-    return [*map(_row_line, measured), *words.by_reason(skipped, "skipped")]
+    skipped = ((row.name, f"skipped: {row.note}") for row in rows if row.default_s is None)
+    return [*map(_row_line, measured), *words.by_reason(skipped)]
 
 
 def _row_line(row: events.DispatchRow) -> str:

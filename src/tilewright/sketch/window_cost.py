@@ -87,15 +87,20 @@ class WindowNest:
     lanes: int
     made_of: int = 0
 
-    @cached_property
-    def edges(self) -> Edges | None:
-        """The image's edges where windows leave them out."""
-        return edges_of(self.found)
+    @property
+    def found(self) -> SlidingReduction:
+        """The reduction."""
+        return self.tiles.found
 
     @cached_property
-    def within(self) -> float:
-        """The part of what windows read in place that is computed with; 1 where all of it is."""
-        return 1.0 if self.edges is None or self._by_columns else prod(self._shares)
+    def edges(self) -> Edges | None:
+        """The image's edges, where what is beyond them is nothing to the reduction."""
+        return edges_of(self.found)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether windows that are read in place leave out what is beyond the image's edges."""
+        return self.edges is not None and not self._by_columns
 
     @cached_property
     def _shares(self) -> list[float]:
@@ -111,12 +116,8 @@ class WindowNest:
             shares = zip(self.found.dims, self._shares, strict=True)
             rows = prod(share for dim, share in shares if dim.data is row)
         copied = np.where(values["rows"] == 1, rows, 1.0)
-        return np.where(values["image"] == "copied", copied, self.within)
-
-    @property
-    def found(self) -> SlidingReduction:
-        """The reduction."""
-        return self.tiles.found
+        in_place = prod(self._shares) if self.leaves_out else 1.0
+        return np.where(values["image"] == "copied", copied, in_place)
 
     def prior(self, configurations: Sequence[Configuration]) -> FloatArray:
         """Minus the logarithm of the guessed seconds: higher is better.
@@ -401,7 +402,7 @@ class WindowNest:
             copied += made * made_width(together, self.lanes)[1]
             copied += pieces * read / together * self.made_of / _MADE_FROM_BYTES_PER_CYCLE
         edges: FloatArray = np.zeros(len(pieces))
-        if found.is_padded and (self.within == 1.0 or not found.channels):
+        if found.is_padded and not (self.leaves_out and found.channels):
             whole, _, more = self._along(values)
             tiles = whole + (more > 0)
             edges = np.minimum(1.0, 2.0 / tiles) * (_CHECKED - 1) * cycles

@@ -30,8 +30,8 @@ from tilewright.trial import Configuration, Value
 _MOST_TILES = 48
 # Vector instructions that one step of the innermost loop may be unrolled to.
 _MOST_UNROLLED = 512
-# Elements of a tile that a step computes, in windows whose code is written for each of the edges:
-# the most of which there are such versions.
+# Of a tile, elements times unrolled channels, where its code is written for each of the edges: the
+# emitter writes no versions of longer code.
 _MOST_CUT = MOST_VERSIONED // 4
 # Windows of so many elements are short.
 _SHORT = 9
@@ -117,7 +117,7 @@ class WindowsSketch(Sketch):
         strewn = strewn and self._tiles.vector in found.outputs
         if self._tiles.vector in found.outputs and prod(map(extent, found.channels)) <= _FEW:
             return False
-        checked = found.is_padded and self._nest.within == 1.0
+        checked = found.is_padded and not self._nest.leaves_out
         return bool(found.channels) and (checked or strewn)
 
     def _constraints(self) -> list[Constraint]:
@@ -127,7 +127,8 @@ class WindowsSketch(Sketch):
         inner = extent(found.channels[-1]) if found.channels else 1
         written = np.cumprod([1, *(extent(axis) for axis in reversed(found.windows))])
         pieced = extent(self._tiles.pieced)
-        most_cut = _MOST_CUT if self._nest.within < 1.0 and found.channels else _MOST_UNROLLED
+        is_cut = self._nest.leaves_out and bool(found.channels)
+        most_cut = _MOST_CUT if is_cut else _MOST_UNROLLED
         tile = ("columns", "rows", "width", "blocks")
 
         def vectors(c: Any, r: Any, w: Any, b: Any) -> Any:

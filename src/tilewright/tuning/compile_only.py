@@ -371,7 +371,7 @@ def summary_lines(result: CompileOnlyResult) -> list[str]:
         if d.applied is not None:
             lines.append(f"  handed back  {d.applied or 'applied'}")
         lines += [f"  {count:4} x {reason}" for reason, count in d.errors.items()]
-    lines += words.by_reason(result.skipped, "skipped")
+    lines += words.by_reason((name, f"skipped: {reason}") for name, reason in result.skipped)
     lines.append(f"compile rate {_percent(result.compile_rate)}; {result.output / SUMMARY}")
     return lines
 

@@ -186,7 +186,7 @@ def plan_lines(result: DryRunResult) -> list[str]:
         lines.append(f"  space  {words.count(one.space_points)} configurations ({spaces})")
         for place, configuration in enumerate(one.first, 1):
             lines.append(f"  {'first' if place == 1 else '':5}  {place}. {configuration}")
-    lines += words.by_reason(result.skipped, "not tuned")
+    lines += words.by_reason((name, f"not tuned: {reason}") for name, reason in result.skipped)
     lines.append(f"variants: {', '.join(result.variants)}")
     lines.append(
         f"{words.plural(result.trials, 'trial', 'trials')} by {result.strategy}, "

@@ -99,10 +99,6 @@ class KernelSummary:
     python: str
 
 
-# The status of a dispatch that was not measured begins so; its reason follows.
-SKIPPED = "skipped: "
-
-
 @dataclass(frozen=True)
 class DispatchSummary:
     """One workload of the program.

@@ -13,7 +13,7 @@ from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.company import Company, Outcome
 from tilewright.tuning.confirm import Confirmed, entry_of
 from tilewright.tuning.context import RunContext
-from tilewright.tuning.result import SKIPPED, DispatchSummary, KernelSummary, TuneResult
+from tilewright.tuning.result import DispatchSummary, KernelSummary, TuneResult
 from tilewright.tuning.task import DispatchTask
 
 TRIAL_COLUMNS = (
@@ -53,7 +53,7 @@ def dispatch_summaries(outcome: Outcome, chosen: Company | None) -> tuple[Dispat
             name=s.name,
             workload=s.workload,
             count=s.count,
-            status=f"{SKIPPED}{s.reason}",
+            status=f"skipped: {s.reason}",
             variant=prepared.variant.name,
         )
         for s in prepared.skipped

@@ -166,10 +166,8 @@ class KernelEmitter(ValueEmitter):
         first, end, known = self._held(loop, self._checks)
         if known and first >= end and loop.extent == 2:
             # Both are at an edge, each at one of its own.
-            self._remainder(loop, 0, 1)
-            self._remainder(loop, 1, 2)
-            return
-        if not known or first >= end:
+            first = end = 1
+        elif not known or first >= end:
             self._range(loop, 0, loop.extent)
             return
         self._remainder(loop, 0, first)

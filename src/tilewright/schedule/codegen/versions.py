@@ -63,7 +63,8 @@ class Check:
 def comparisons(body: Stmt) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
     """The comparisons of indices in the conditions of a statement that need versions: those of
     splits that do not divide, of what is reduced only under a condition, and of values that are
-    there only under one. With each come the loops around it within the statement.
+    there only under one. With each come the loops around it within the statement. A condition
+    around whole loops needs none unless it is a split's: to ask at run time is little beside these.
 
     Args:
         body: of the loop that may come in versions.
@@ -75,9 +76,7 @@ def comparisons(body: Stmt) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
     def visit(
         stmt: Stmt, loops: tuple[nest.For, ...]
     ) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
-        # Where whole loops are under a condition, asking at run time is little.
-        around = isinstance(stmt, nest.If) and not stmt.likely and _is_around_loops(stmt)
-        if isinstance(stmt, nest.If) and not around:
+        if isinstance(stmt, nest.If) and (stmt.likely or not _is_around_loops(stmt)):
             for part in _parts(stmt.condition):
                 yield part, loops
         if isinstance(stmt, nest.Store):

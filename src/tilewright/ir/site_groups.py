@@ -23,6 +23,7 @@ from tilewright.ir.site_ops import (
     is_costly,
     is_move,
     is_placed_late,
+    is_spread,
     is_widening,
 )
 
@@ -229,14 +230,15 @@ class SiteGroups:
         return all(map(is_cheap, self._made_by(value)))
 
     def is_moved(self, value: ir.Value) -> bool:
-        """Whether the result of a group is data that was transposed, padded or read as the numbers
-        that bytes stand for, and no more.
+        """Whether the result of a group is data that was transposed, padded, put apart with zeros
+        between as for a transposed convolution, or read as the numbers that bytes stand for, and no
+        more.
 
         Args:
             value: the result.
         """
         return all(
-            (is_move(op) and op.name not in _MOVES) or op.name == DEQUANTIZE
+            (is_move(op) and (op.name not in _MOVES or is_spread(op))) or op.name == DEQUANTIZE
             for op in self._made_by(value)
         )
 

@@ -100,6 +100,17 @@ def is_move(op: ir.Operation) -> bool:
     return is_elementwise(op) and len(list(walk(op))) == 1
 
 
+def is_spread(op: ir.Operation) -> bool:
+    """Whether an op puts the elements of a tensor apart from each other in another.
+
+    Args:
+        op: one that can be part of a site.
+    """
+    if op.name != "tensor.insert_slice":
+        return False
+    return any(step != 1 for step in ir.DenseI64ArrayAttr(op.attributes["static_strides"]))
+
+
 def is_widening(op: ir.Operation) -> bool:
     """Whether an op only stores each number of a tensor in more bits, or what it stands for.
 

@@ -419,6 +419,19 @@ def test_zeros_between_elements_belong_to_the_transposed_convolution(compiler, p
     assert computed(second) == ["tensor.insert_slice", "linalg.conv_2d_nchw_fchw"]
 
 
+# Nothing computes what is put apart.
+GIVEN = """
+func.func @main(%x: tensor<1x24x12x12xf32>, %v: tensor<8x24x2x2xf32>) -> tensor<1x8x24x24xf32> {
+  %z = arith.constant 0.0 : f32
+""" + UPSAMPLED[UPSAMPLED.index("  %ei = ") :].replace("insert_slice %r", "insert_slice %x")
+
+
+def test_zeros_between_elements_that_are_a_dispatch_of_their_own_are_joined(compiler):
+    _, found = sites_of(compiler, GIVEN)
+    (joined,) = (site for site in found if len(site.dispatches) > 1)
+    assert computed(joined) == ["tensor.insert_slice", "linalg.conv_2d_nchw_fchw"]
+
+
 PART, WHOLE = "tensor<1x4x8x8xf32>", "tensor<1x8x8x8xf32>"
 JOINED = f"""
 func.func @main(%a: {PART}, %b: {PART}, %w: tensor<6x8x3x3xf32>)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 from sketch_cases import AVX512, arrays, check, packed_inputs, unscheduled
 from window_cases import CASES, convolution, depthwise
 
 from tilewright import te
-from tilewright.sketch.windows import SKETCHES, ChannelWindowsSketch
+from tilewright.sketch.windows import SKETCHES, ChannelWindowsSketch, ColumnWindowsSketch
 from tilewright.space.pipeline import Unfit
 from tilewright.target import parse_target
 from tilewright.trial import Configuration
@@ -39,7 +41,7 @@ def test_configurations_are_right(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["channels last", "channels first, stride 2", "depthwise", "blocked"]
+    "name", ["channels last", "channels first, stride 2", "depthwise", "blocked", "few outputs"]
 )
 def test_what_the_compiler_makes_of_the_default_is_right(name: str) -> None:
     expression = CASES[name]()
@@ -61,6 +63,30 @@ def test_vectors_are_channels_where_only_the_result_is_transposed() -> None:
     sketch = ChannelWindowsSketch(expression, parse_target("cpu"))
     width = int(str(sketch.space.default["width"]))
     assert width % parse_target("cpu").lanes(32) == 0
+
+
+@pytest.mark.parametrize(
+    ("outputs", "rules"),
+    [(3, ["channel-windows", "column-windows"]), (16, ["channel-windows"])],
+    ids=["few", "a vector of them"],
+)
+def test_vectors_are_columns_where_channels_of_the_result_are_few(
+    outputs: int, rules: list[str]
+) -> None:
+    fitting = []
+    for rule in SKETCHES:
+        with contextlib.suppress(Unfit):
+            fitting.append(rule(convolution((12, 32), 16, outputs, pad=1), AVX512).name)
+    assert fitting == rules
+
+
+@pytest.mark.parametrize(("columns", "is_turned"), [(32, True), (33, False)])
+def test_images_are_transposed_in_registers_where_squares_fill_them(
+    columns: int, is_turned: bool
+) -> None:
+    sketch = ColumnWindowsSketch(convolution((12, columns), 16, 3, pad=1), AVX512)
+    kernel = sketch.schedule(sketch.space.default)
+    assert ("transpose_16" in str(te.lower(kernel.schedule, kernel.arguments))) == is_turned
 
 
 def test_a_matrix_product_has_no_windows() -> None:

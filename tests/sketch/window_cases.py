@@ -324,5 +324,10 @@ CASES: dict[str, Callable[[], SiteExpression]] = {
     ),
     "channels in parts": lambda: convolution((5, 4), 32, 12, pad=1),
     "channels in parts, first": lambda: convolution((7, 6), 32, 24, stride=2, pad=1, last=False),
+    "few outputs": lambda: convolution((6, 12), 8, 3, pad=1),
+    "few outputs, gathered": lambda: convolution((5, 9), 6, 2, pad=1),
+    "few outputs, stride 2": lambda: convolution((7, 16), 4, 3, stride=2, pad=1),
+    "few outputs, result transposed": lambda: transposed(convolution((6, 8), 8, 3, pad=1)),
+    "few outputs, transposed": lambda: upsampling(4, 4, 3, 3, pad=1, last=True),
     "mean pooling": lambda: pooling((6, 8), 9, 2, 2, mean=True),
 }

@@ -41,6 +41,8 @@ _SPILL_CYCLES = 4.0
 _L2_BYTES_PER_CYCLE = 20.0
 _L3_BYTES_PER_CYCLE = 12.0
 _COPY_BYTES_PER_CYCLE = 12.0
+# The same where each element comes from another line than its neighbour.
+_TURNED_BYTES_PER_CYCLE = 4.0
 # Of what comes from memory once, and of what comes from the last cache again, the share that is
 # waited for; the rate of the one.
 _WAITED = 0.5
@@ -250,7 +252,8 @@ class WindowNest:
         wide = values["width"] if self._by_columns else columns
         across, reach = self._window(self.tiles.row), self._window(self.tiles.across)
         span = (wide - 1) * reach[0] + reach[1]
-        if found.dims[-1].data is None:
+        channels = found.dims[-1].data is None and not self.tiles.turns
+        if channels:
             # Channels side by side, for each column.
             lines = span * np.ceil(depth * element / _LINE_BYTES)
         else:
@@ -263,7 +266,7 @@ class WindowNest:
         again = np.where(one > cache, rows * across[1] * reach[1], high)
         again = np.where(whole > cache, again, 0.3 * high)
         # What lies side by side is fetched ahead.
-        cycles = _LINE_CYCLES * (0.5 if found.dims[-1].data is None else 1.0)
+        cycles = _LINE_CYCLES * (0.5 if channels else 1.0)
         parts = prod(map(extent, found.channels)) / depth
         return np.asarray(np.where(rows * columns > 0, cycles * parts * lines * again, none))
 
@@ -390,7 +393,8 @@ class WindowNest:
             read = read * part
         # Where a copy outgrows the first cache, it is written to the second and read from there.
         far = np.where(read > self.target.l1_bytes // 2, 2.0, 1.0)
-        copied = far * pieces * read / _COPY_BYTES_PER_CYCLE
+        rate = _TURNED_BYTES_PER_CYCLE if self.tiles.turns else _COPY_BYTES_PER_CYCLE
+        copied = far * pieces * read / rate
         # Where it outgrows the second, it comes back from the third.
         again = pieces * read / _L3_BYTES_PER_CYCLE
         copied += np.where(read > self.target.l2_bytes // 2, again, 0.0)

@@ -200,6 +200,8 @@ def _copy(
     factors: list[int] = []
     wide: list[int] = []
     *_, innermost = found.dims
+    # What lies side by side in the copy: the columns, where vectors are of these.
+    last = next((dim for dim in found.dims if dim.data is vector and dim.slides), innermost)
     for at, (dim, size) in enumerate(zip(found.dims, source.shape, strict=True)):
         factors.append(1)
         wide.append(size)
@@ -213,15 +215,15 @@ def _copy(
             # Phases before the columns of one.
             parts.append(((3, 1), wide[at] // dim.stride, at))
             parts.append(((3, 0), dim.stride, at))
-        elif dim is innermost and dim.data is None and depth < size and size % max(1, depth) == 0:
+        elif dim is last and dim.data is None and depth < size and size % max(1, depth) == 0:
             factors[at] = depth
             parts.append(((0, 0), size // depth, at))
             parts.append(((3, 0), depth, at))
-        elif dim is innermost:
+        elif dim is last:
             parts.append(((3, 0), size if dim.data is None else wide[at], at))
         else:
             # What steps of a tile read lies together: the channels of a row.
-            parts.append(((2 if dim.data is None and innermost.slides else 1, at), wide[at], at))
+            parts.append(((2 if dim.data is None and last.slides else 1, at), wide[at], at))
     order = sorted(range(len(parts)), key=lambda part: parts[part][0])
     split = [sum(at == one for _, _, at in parts) > 1 for one in range(len(wide))]
 

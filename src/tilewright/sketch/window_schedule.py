@@ -6,9 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from tilewright.schedule.expr import variables
+from tilewright.schedule.intrinsics import transpose
+from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
-from tilewright.schedule.tensor import IterVar
+from tilewright.schedule.tensor import ComputeOp, IterVar, Tensor, reads
+from tilewright.schedule.types import bits
+from tilewright.sketch.access import laid_out
 from tilewright.sketch.fetching import fetched_ahead
+from tilewright.sketch.sliding import SlidingReduction
 from tilewright.sketch.structure import extent
 from tilewright.sketch.window_rewriting import Rewritten
 from tilewright.sketch.window_tiles import WindowTiles
@@ -179,6 +185,66 @@ class WindowSchedule:
             cache_bytes=self._target.l2_bytes,
             work=numbers["unroll"] * prod(self._size.values()) // self._lanes,
         )
+
+
+def turn(
+    found: SlidingReduction, schedule: Schedule, image: Stage, columns: IterVar, lanes: int
+) -> None:
+    """Has the rows of an image transposed, in registers, before its copy takes them.
+
+    Where squares of registers do not fill rows, or the image is more than an input with edges, the
+    copy gathers its elements, some columns at a time.
+
+    Args:
+        found: the reduction.
+        schedule: of it.
+        image: the copy, of whose dimensions the columns are the last, before them channels.
+        columns: the axis of the result along which vectors are.
+        lanes: of a vector.
+    """
+    source = _padded(found)
+    *_, last = axes = image.op.axis
+    (read,) = reads(image.compute.body[0])
+    place = next(place for place, axis in enumerate(axes) if axis is read.indices[-1])
+    at = next(place for place, dim in enumerate(found.dims) if dim.data is columns)
+    side = 0
+    if source is not None:
+        sides = (s for s in (16, 8, 4) if s <= lanes)
+        whole = (s for s in sides if not (source.shape[at] % s or source.shape[-1] % s))
+        side = next(whole, 0) if bits(source.dtype) == 32 else 0
+    if source is None or not side:
+        # Lines of the image, each read for many channels, stay in the first cache meanwhile.
+        around, last = image.split(last, lanes)
+        image.reorder(*axes[:place], around, *axes[place:-1], last)
+        image.vectorize(last)
+        return
+    image.vectorize(last)
+    around, channel = image.split(axes[place], side)
+    image.unroll(channel)
+    copy = schedule[schedule.cache_read(source, "local", schedule.readers(schedule[source]))]
+    of_source = copy.op.axis
+    made = laid_out(schedule, copy, [of_source[-1], of_source[at]])
+    made.compute_at(image, around)
+    row, column = made.op.axis[-2:]
+    _, _, square, _ = made.tile(row, column, side, side)
+    made.tensorize(square, transpose(side, source.dtype, len(of_source) - at - 2))
+
+
+def _padded(found: SlidingReduction) -> Tensor | None:
+    """The input that an image is, or that has edges in it; None where it is more."""
+    tensor = found.image.tensor
+    while isinstance(tensor.op, ComputeOp):
+        before = reads(tensor.op.body[0])
+        if len(before) != 1 or len(before[0].indices) != len(tensor.op.axis):
+            return None
+        (read,) = before
+        if any(
+            not variables(index) <= {axis}
+            for index, axis in zip(read.indices, tensor.op.axis, strict=True)
+        ):
+            return None
+        tensor = read.tensor
+    return tensor
 
 
 def _write_out(stage: Stage, elements: Sequence[IterVar]) -> None:

@@ -44,6 +44,12 @@ class WindowTiles:
         return next(a for a in (self.row, self.column, self.vector) if a is not None)
 
     @property
+    def turns(self) -> bool:
+        """Whether vectors are columns that lie side by side in a copy of the image alone."""
+        dims = self.found.dims
+        return self.vector in self.found.slides and dims[-1].data is not self.vector
+
+    @property
     def across(self) -> IterVar | None:
         """The axis of columns, whether or not vectors lie along it."""
         return self.vector if self.vector in self.found.slides else self.column

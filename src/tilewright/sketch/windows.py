@@ -18,7 +18,7 @@ from tilewright.sketch.sliding import SlidingReduction, sliding_reduction
 from tilewright.sketch.structure import extent, tile_sizes, widest_bits
 from tilewright.sketch.window_cost import NEAR, WindowNest
 from tilewright.sketch.window_rewriting import Computed, written_anew
-from tilewright.sketch.window_schedule import ORDERS, WindowSchedule
+from tilewright.sketch.window_schedule import ORDERS, WindowSchedule, turn
 from tilewright.sketch.window_tiles import WindowTiles
 from tilewright.space.constraints import Constraint
 from tilewright.space.knobs import ChoiceKnob, Knob, TileKnob
@@ -87,19 +87,23 @@ class WindowsSketch(Sketch):
         high = range(1, min(row, 4) + 1) if self._tiles.pieced is self._tiles.row else (1,)
         wide = widths if self._tiles.panel is self._tiles.vector else (1,)
         inner = extent(found.channels[-1]) if found.channels else 1
+        depths, panels = _depths(inner), _shares(_size(self._tiles.panel), wide)
+        if self._tiles.turns:
+            # One copy is for all channels of the result: these are few, and copying takes long.
+            depths, panels = (inner,), panels[-1:]
         return [
             TileKnob("columns", tuple(range(1, min(column, registers) + 1))),
             TileKnob("rows", tuple(range(1, min(row, 4) + 1))),
             TileKnob("width", widths),
             TileKnob("blocks", tuple(range(1, min(blocks, registers) + 1))),
             TileKnob("piece_rows", _shares(_size(self._tiles.pieced), high)),
-            TileKnob("piece_panels", _shares(_size(self._tiles.panel), wide)),
+            TileKnob("piece_panels", panels),
             ChoiceKnob("order", ORDERS),
             ChoiceKnob("reduction", ("windows", "channels") if found.channels else ("windows",)),
-            TileKnob("depth", _depths(inner)),
+            TileKnob("depth", depths),
             TileKnob("unroll", tuple(u for u in (1, 2, 3, 4, 8, 16) if u <= inner)),
             TileKnob("unroll_windows", tuple(range(len(found.windows) + 1))),
-            ChoiceKnob("image", ("copied", "in place")),
+            ChoiceKnob("image", ("copied", "in place")[: 1 if self._tiles.turns else 2]),
         ]
 
     def _copies(self) -> bool:
@@ -111,6 +115,8 @@ class WindowsSketch(Sketch):
             if apart or extent(self._tiles.vector) < self._lanes:
                 return True
         # Where columns are innermost, the channels of a tile are in lines and pages of their own.
+        if self._tiles.turns:
+            return True
         edges = self._nest.edges
         innermost = found.dims[-1] if edges is None else edges.innermost(found.dims)
         strewn = innermost is not None and innermost.slides
@@ -289,7 +295,10 @@ class WindowsSketch(Sketch):
 
     def _fill(self, schedule: Schedule, image: Stage, values: Mapping[str, Value]) -> None:
         """Schedules the loops that copy the image."""
-        image.vectorize(image.op.axis[-1])
+        if self._tiles.turns:
+            turn(self._found, schedule, image, self._tiles.vector, self._lanes)
+        else:
+            image.vectorize(image.op.axis[-1])
 
 
 class ChannelWindowsSketch(WindowsSketch):
@@ -332,12 +341,22 @@ class ColumnWindowsSketch(WindowsSketch):
     def _choose(self, found: SlidingReduction) -> WindowTiles:
         wide = [a for a in found.order if a is not None and (extent(a) > 1 or a in found.slides)]
         *rows, vector = found.slides
-        if wide[-1] is not vector or found.dims[-1].data is not vector:
-            raise Unfit("columns are not innermost in the image and the result")
+        thin = self._is_thin(found)
+        if wide[-1] is not vector and not thin:
+            raise Unfit("columns are not innermost in the result")
         if extent(vector) == 1:
             raise Unfit("there is one column")
         block = found.outputs[-1] if found.outputs else None
-        return WindowTiles(found, vector, block, None, rows[-1] if rows else None)
+        tiles = WindowTiles(found, vector, block, None, rows[-1] if rows else None)
+        if tiles.turns and not thin:
+            raise Unfit("columns are not innermost in the image, and channels fill vectors")
+        return tiles
+
+    def _is_thin(self, found: SlidingReduction) -> bool:
+        """Whether the result has fewer channels than would fill half of a vector."""
+        innermost = found.dims[-1]
+        channels = prod(map(extent, found.outputs))
+        return innermost.data is None and bool(found.channels) and channels < self._lanes
 
 
 def numbers_of(values: Mapping[str, Value]) -> dict[str, int]:

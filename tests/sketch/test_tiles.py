@@ -14,6 +14,7 @@ from sketch_cases import AVX512
 
 from tilewright import te
 from tilewright.schedule.types import numpy_type
+from tilewright.sketch.contraction import contraction_of
 from tilewright.sketch.generators import sketches
 from tilewright.sketch.interface import SiteExpression
 from tilewright.sketch.tiles import TilesSketch
@@ -115,6 +116,31 @@ def test_blocks_of_channels_are_read_in_place() -> None:
     site = product((3, 5, 7, 8), (4, 3, 8, 8), "chvq,ocqp->ohvp", (False, True))
     sketch = check(site, lambda a, b: np.einsum("chvq,ocqp->ohvp", a, b), 6)
     assert sketch.space.default["left"] == "in place"
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_weights_are_packed_in_the_order_of_a_flattened_image_that_they_are_multiplied_with(
+    rows: int,
+) -> None:
+    """Its channels lie side by side, and a framework that has them first flattened it."""
+    x = te.placeholder((rows, 2, 3, 8), "f32", name="x")
+    w = te.placeholder((17, 48), "f32", name="w")
+    c, i, j = (te.reduce_axis(n, name) for n, name in ((8, "c"), (2, "i"), (3, "j")))
+    y = te.compute(
+        (rows, 17),
+        lambda m, n: te.sum(x[m, i, j, c] * w[n, c * 6 + i * 3 + j], axis=[c, i, j]),
+        name="y",
+    )
+    sketch = check(
+        SiteExpression((x, w), (False, True), y),
+        lambda a, b: np.einsum("mijc,ncij->mn", a, b.reshape(17, 8, 2, 3)),
+    )
+    default = dict(sketch.space.default.items)
+    assert (default["left"], default["right"]) == ("in place", "ahead")
+    form = contraction_of(SiteExpression((x, w), (False, True), y))
+    assert form.left.flat[1]
+    unknown = contraction_of(SiteExpression((x, w), (False, False), y))
+    assert unknown.right.flat[1]
 
 
 @pytest.mark.parametrize("apart", [False, True])

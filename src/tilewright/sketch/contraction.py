@@ -203,6 +203,7 @@ def contraction_of(site: SiteExpression) -> MatrixForm:
         raise Unfit("no operand is shared along the innermost axis of the result")
     result = [axis for axis in main.spatial if extent(axis) > 1]
     depth = tuple(axis for axis in main.reduced if extent(axis) > 1)
+    depth = _depth_in_order(site, main, left, right, depth)
     rows = tuple(a for a in result if not any(axes_of(p, [a]) for p in right))
     columns = _columns(main, result, left, lanes)
     batch = tuple(a for a in result if a not in rows and a not in columns)
@@ -273,6 +274,27 @@ def _columns(
             break
         columns.insert(0, axis)
     return tuple(columns)
+
+
+def _depth_in_order(
+    site: SiteExpression,
+    main: StageStructure,
+    left: Sequence[Expr],
+    right: Sequence[Expr],
+    depth: tuple[IterVar, ...],
+) -> tuple[IterVar, ...]:
+    """The axes summed over as the rows lie in memory, where that makes them one axis there and the
+    columns are constant, which are then packed so: what is multiplied with the flattened image of a
+    convolution, whose channels lie side by side."""
+    read_here = {id(read) for part in left for read in reads(part)}
+    found = [one for one in main.reads if id(one.read) in read_here]
+    weights = source_read(right[0]) if len(right) == 1 else None
+    if len(found) != 1 or weights is None or weights.tensor not in site.inputs:
+        return depth
+    strides = found[0].strides
+    ordered = tuple(sorted(depth, key=lambda axis: -(strides[axis] or 0)))
+    constant = site.constant[site.inputs.index(weights.tensor)]
+    return ordered if constant and _is_one_axis(found[0], ordered) else depth
 
 
 def _operand(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.schedule.arith import Arithmetic
 from tilewright.schedule.expr import Expr, cast, const, index
 from tilewright.schedule.functions import if_then_else
 from tilewright.schedule.tensor import IterVar, Tensor, TensorRead, compute
@@ -35,8 +36,8 @@ def ahead_packing(operand: MatrixOperand, tile: int) -> Packing | None:
         tile: rows or columns of the tile in registers.
 
     Returns:
-        None where its dimensions are not the axes themselves, or tiles would cross from one row of
-        a dimension into the next.
+        None where its dimensions are not made of the axes, or tiles would cross from one row of a
+        dimension into the next.
     """
     read = source_read(operand.factor)
     if read is None or operand.position is None:
@@ -48,19 +49,20 @@ def ahead_packing(operand: MatrixOperand, tile: int) -> Packing | None:
     pads: list[int] = []
     places: dict[IterVar | None, int] = {}
     for place, size in zip(read.indices, read.tensor.shape, strict=True):
-        axis = place if isinstance(place, IterVar) else None
-        if size > 1 and (axis is None or axis in places or extent(axis) != size):
+        axes = _axes_in(place, size, (*operand.batch, *operand.tile, *operand.depth))
+        if axes is None or not places.keys().isdisjoint(axes):
             return None
         first = sum(map(len, parts))
-        if axis is not None and axis is last:
+        if axes == (last,):
             count = tiles_of(size, tile)
             parts.append((count, tile))
             pads.append(count * tile - size)
+        elif last in axes:
+            return None
         else:
-            parts.append((size,))
+            parts.append(tuple(map(extent, axes)) or (size,))
             pads.append(0)
-        if axis is not None and size > 1:
-            places[axis] = first
+        places.update((axis, first + number) for number, axis in enumerate(axes))
     wanted = (*operand.batch, *operand.tile, *operand.depth)
     if any(axis not in places for axis in wanted if extent(axis) > 1):
         return None
@@ -68,6 +70,24 @@ def ahead_packing(operand: MatrixOperand, tile: int) -> Packing | None:
     inner = places[last] + 1
     ones = [i for i in range(sum(map(len, parts))) if i not in order and i != inner]
     return Packing(tuple(pads), tuple(parts), (*ones, *order, inner))
+
+
+def _axes_in(place: Expr, size: int, axes: Sequence[IterVar]) -> tuple[IterVar, ...] | None:
+    """The axes that a dimension is made of, outermost first: one, or several of which it is the
+    places together, as of an image that was flattened. None where it is not all of their places."""
+    if isinstance(place, IterVar) and extent(place) == size:
+        return (place,) if size > 1 else ()
+    form = Arithmetic({a: (0, extent(a) - 1) for a in axes}).linear(place)
+    steps = {axis: form.step(axis)[0] for axis in axes}
+    if form.constant or any(step is None for step in steps.values()):
+        return None
+    found = sorted((a for a in axes if steps[a]), key=lambda a: -(steps[a] or 0))
+    left = size
+    for axis in found:
+        left, rest = divmod(left, extent(axis))
+        if rest or steps[axis] != left:
+            return None
+    return tuple(found) if left == 1 else None
 
 
 class TileOperand:

@@ -297,6 +297,17 @@ def test_tiles_of_words_begin_with_what_registers_and_caches_hold() -> None:
     assert row["column_pieces"] > 1
 
 
+@pytest.mark.parametrize(("rows", "columns", "depth"), [(3136, 64, 256), (784, 512, 128)])
+def test_tiles_of_bytes_begin_with_two_vectors_in_pieces_that_are_shared_out(
+    rows: int, columns: int, depth: int
+) -> None:
+    sketch = ByteTilesSketch(product(rows, columns, depth, constant=True), VNNI)
+    begin = {name: int(str(value)) for name, value in sketch.space.default.items}
+    assert begin["columns"] == 32
+    assert (begin["rows"] + 1) * 2 < VNNI.vector_registers
+    assert begin["row_pieces"] * begin["column_pieces"] % VNNI.cores == 0
+
+
 def test_what_is_not_for_the_instruction() -> None:
     with pytest.raises(Unfit, match="no dot products of words of 16 bits"):
         WordTilesSketch(product(8, 16, 16), VNNI)

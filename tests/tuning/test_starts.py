@@ -150,23 +150,27 @@ def test_what_is_no_code_yet_says_what_kernels_leave(tmp_path: Path, store: Data
 
 
 @pytest.mark.parametrize(
-    ("limit_s", "slow", "wanted"),
+    ("limit_s", "slow", "each_s", "wanted"),
     [
-        (None, 50.0, ["a0", "a1", "b0", "b1", "b2", "c0"]),
-        (900.0, 10.0, ["a0", "a1", "b0", "b1", "b2", "c0"]),
-        (900.0, 50.0, ["a0", "b0", "c0", "a1", "b1", "b2"]),
+        (None, 50.0, 300.0, ["a0", "a1", "b0", "b1", "b2", "c0"]),
+        (900.0, 10.0, 0.1, ["a0", "a1", "b0", "b1", "b2", "c0"]),
+        (900.0, 50.0, 0.1, ["a0", "b0", "c0", "a1", "b1", "b2"]),
+        # Six take longer than there is.
+        (900.0, 10.0, 300.0, ["a0", "b0", "c0", "a1", "b1", "b2"]),
     ],
 )
-def test_where_any_kernel_is_a_gain_every_task_is_begun_before_any_goes_on(
+def test_where_time_is_short_or_any_kernel_a_gain_every_task_is_begun_before_any_goes_on(
     tmp_path: Path,
     store: Database,
     monkeypatch: pytest.MonkeyPatch,
     limit_s: float | None,
     slow: float,
+    each_s: float,
     wanted: list[str],
 ) -> None:
     context, _ = played_context(tmp_path, store)
     context.deadlines = Deadlines(limit_s, 0.0, lambda: 0.0)
+    context.deadlines.took(starts.TRYING, each_s)
     tried: list[str] = []
     sizes = {"a": 2, "b": 3, "c": 1}
 

@@ -33,6 +33,10 @@ from tilewright.trial import Configuration
 
 _MOST_ROWS = 16
 _MOST_PIECES = 64
+# Cycles until an instruction has added to a sum.
+_LATENCY = 4.0
+# By what part tiles are slower whose rows the first cache does not keep from panel to panel.
+_FAR = 0.1
 # For each core, of what is shared out.
 _PIECES_EACH = 4
 # Sums in a vector of Arm processors.
@@ -114,8 +118,9 @@ class _DotTilesSketch(Sketch):
         self._zero = 0 if self.dots.wide else left.zero + 128 * self._flips
         if self._unsigned and self._lanes == _ARM_LANES:
             raise Unfit("the processor has no dot products of bytes without a sign")
-        # Where a group is a pair, loading and spreading it takes as long as what is done with it.
-        two = self.dots.wide and columns >= 2 * self._lanes
+        # What is spread is multiplied by two vectors where there are two: loading it takes as long
+        # as an instruction does.
+        two = columns >= 2 * self._lanes
         widths = (self._lanes, 2 * self._lanes) if two else (self._lanes,)
         pieces_of = {
             width: [p for p in range(1, _MOST_PIECES + 1) if tiles_of(columns, width) % p == 0]
@@ -158,23 +163,12 @@ class _DotTilesSketch(Sketch):
                 ),
             ]
             start["columns"] = self._lanes
-        # Blocks that copy their rows are blocks of rows: others would copy the same again.
-        name, count = "column_pieces", tiles_of(columns, self._lanes)
         if self._copies:
             knobs.append(ChoiceKnob("copy", (BY_BLOCK, FIRST)))
             start["copy"] = BY_BLOCK
-            name, count = "row_pieces", rows // heights[-1]
-        pieces = (
-            p
-            for p in range(1, min(_MOST_PIECES, _PIECES_EACH * target.cores) + 1)
-            if count % p == 0
-        )
-        start[name] = max(pieces)
-        begin = Configuration.of(start)
-        if self.dots.wide:
-            wide = [{"columns": width} for width in widths] if two else [{}]
-            tiles = [{"rows": height, **more} for height in heights for more in wide]
-            begin = self._best(start, tiles, pieces_wide, constraints)
+        wide = [{"columns": width} for width in widths] if two else [{}]
+        tiles = [{"rows": height, **more} for height in heights for more in wide]
+        begin = self._best(start, tiles, pieces_wide, constraints)
         self.space = space_near(
             self.name, tuple(knobs), tuple(constraints), begin, prior_many=self._prior
         )
@@ -189,7 +183,7 @@ class _DotTilesSketch(Sketch):
         """The most promising of tiles of these sizes, in so many pieces that they are shared out
         and that what one copies fits half of the second-level cache, as far as they can be."""
         rows, cores = self._form.sizes[0], self._target.cores
-        copies = rows * sizes_of(self._form.depth[:-1]) * self._filled * bits(self.dots.wide) // 8
+        copies = rows * self._row_bytes * self._copies
         least = max(_PIECES_EACH * cores, 2 * copies / self._target.l2_bytes)
         tiles: list[dict[str, Any]] = [
             {**start, **size, "row_pieces": high, "column_pieces": wide}
@@ -202,6 +196,12 @@ class _DotTilesSketch(Sketch):
         many = [one for one in tiles if one["row_pieces"] * one["column_pieces"] >= least]
         found = [Configuration.of(one) for one in many or tiles]
         return found[int(np.argmax(self._prior(found)))]
+
+    @property
+    def _row_bytes(self) -> int:
+        """Of a row as it is read."""
+        depth = sizes_of(self._form.depth[:-1]) * self._filled
+        return depth * bits(self.dots.wide or self.dots.dtype) // 8
 
     @property
     def _takes_bytes(self) -> bool:
@@ -222,13 +222,15 @@ class _DotTilesSketch(Sketch):
 
     def _steps(self, rows: FloatArray, columns: FloatArray) -> FloatArray:
         """Instructions for each of the products of a tile, of what they would be without loads."""
+        vectors = columns / self._lanes
         if not self.dots.wide:
-            return 1 + 1.5 / rows
-        return 1 + self._lanes / columns / 2 + 1 / rows
+            # Of bytes on a Zen 4, 16x1 and 8x2 vectors: 167 to 193 and 197 to 210 products a ns.
+            return np.maximum(1, _LATENCY / (rows * vectors)) + (1 / rows + 1 / vectors) / 5
+        return 1 + 1 / vectors / 2 + 1 / rows
 
     def _prior(self, configurations: Any) -> FloatArray:
         """Loads of a step for each of its products; pieces that are not shared out evenly; rows
-        that are copied for each block of columns."""
+        that are copied for each block of columns, or come from the second cache for each panel."""
         values = [dict(one.items) for one in configurations]
         values = [{"columns": self._lanes, **one} for one in values]
         rows, high, wide, width = (
@@ -240,7 +242,9 @@ class _DotTilesSketch(Sketch):
         uneven = turns(pieces, cores, spread=True) * cores / pieces
         tiles = np.ceil(self._form.sizes[1] / width)
         copying = 1 + 4 * again / tiles
-        return -np.log(self._steps(rows, width) * uneven * copying * (1 + pieces / 1000))
+        block = self._form.sizes[0] / high * self._row_bytes
+        far = 1 + _FAR * (block > self._target.l1_bytes)
+        return -np.log(self._steps(rows, width) * uneven * copying * far * (1 + pieces / 1000))
 
     def schedule(self, configuration: Configuration) -> SketchedKernel:
         """See :meth:`Sketch.schedule`."""

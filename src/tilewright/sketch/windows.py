@@ -331,9 +331,9 @@ class ChannelWindowsSketch(WindowsSketch):
 
 
 class ColumnWindowsSketch(WindowsSketch):
-    """Vectors of neighbouring columns, where these lie side by side in the image and the result;
-    tiles of them by output channels, and by rows. An element of the filter is multiplied with all
-    vectors of its channel.
+    """Vectors of neighbouring columns, where these lie side by side in the image and the result, or
+    the output channels are fewer than a vector has lanes; tiles of them by output channels, and by
+    rows. An element of the filter is multiplied with all vectors of its channel.
     """
 
     name = "column-windows"
@@ -353,7 +353,8 @@ class ColumnWindowsSketch(WindowsSketch):
         return tiles
 
     def _is_thin(self, found: SlidingReduction) -> bool:
-        """Whether the result has fewer channels than would fill half of a vector."""
+        """Whether the result has fewer channels than a vector lanes, of an image of channels that
+        lie side by side."""
         innermost = found.dims[-1]
         channels = prod(map(extent, found.outputs))
         return innermost.data is None and bool(found.channels) and channels < self._lanes

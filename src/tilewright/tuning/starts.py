@@ -7,6 +7,7 @@ the compiler makes of another layout: each layout's best program is compiled and
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -232,7 +233,8 @@ def _try_openings(
 
     Candidates of several tasks are compiled together. Trials of a task are there for the search.
     Where there are few trials, a second sketch of a task waits for the first ones of all; where
-    time is limited, too, if the compiler's code is so slow that any kernel is a gain.
+    time is limited, too, if it does not suffice for all, or the compiler's code is so slow that
+    any kernel is a gain.
     """
     enough = max(1, fair_trials(context, [prepared]) // 2)
     loops: list[tuple[DispatchTask, SearchLoop, list[Configuration]]] = []
@@ -253,11 +255,15 @@ def _try_openings(
     before, kernels = context.store.count_trials(context.run_id), len(prepared.tasks) - len(loops)
     first = len(loops)
     limited = context.deadlines.limit_s is not None
-    if limited and slowness(context, prepared.tasks) > _VERY_SLOW:
-        more = [(task, loop, given[1:]) for task, loop, given in loops if given[1:]]
-        loops = [(task, loop, given[:1]) for task, loop, given in loops] + more
+    hurried = limited and slowness(context, prepared.tasks) > _VERY_SLOW
+    in_turn = True
     while loops and not context.out_of_time and _left_s(context, kernels) != 0.0:
         # The tasks of the largest shares come first: these are measured while there is time.
+        hurried |= limited and _is_short(context, kernels, sum(len(given) for *_, given in loops))
+        if hurried and in_turn:
+            more = [(task, loop, given[1:]) for task, loop, given in loops if given[1:]]
+            loops = [(task, loop, given[:1]) for task, loop, given in loops] + more
+            in_turn = False
         sizes = itertools.accumulate(len(given) for *_, given in loops)
         most = _batch(context, kernels)
         count = 1 + sum(size < most for size in sizes)
@@ -306,12 +312,22 @@ def _compile_group(
     return [compiler.compiled([next(results) for _ in jobs]) for compiler, jobs in compilers]
 
 
+def _is_short(context: RunContext, kernels: int, wanted: int) -> bool:
+    """Whether there is too little time for so many candidates, as far as it is known."""
+    return wanted * context.deadlines.each(TRYING, 0.0) > _time_s(context, kernels)
+
+
+def _time_s(context: RunContext, kernels: int) -> float:
+    """Seconds for further candidates, behind so many kernels."""
+    ends = (context.left_for("search"), _left_s(context, kernels))
+    return min((end for end in ends if end is not None), default=math.inf)
+
+
 def _batch(context: RunContext, kernels: int = 0) -> int:
     """How many candidates to compile before they are measured: few while it is not known what one
     takes, and no more than there is time for."""
     cores = context.target.cores
-    search_s, program_s = context.left_for("search"), _left_s(context, kernels)
-    if search_s is None or program_s is None:
+    left, each = _time_s(context, kernels), context.deadlines.each(TRYING, 0.0)
+    if left == math.inf:
         return _BATCH * cores
-    left, each = min(search_s, program_s), context.deadlines.each(TRYING, 0.0)
     return max(cores, min(_BATCH * cores, int(left / each) if each else 2 * cores))

@@ -43,6 +43,8 @@ _L3_BYTES_PER_CYCLE = 12.0
 _COPY_BYTES_PER_CYCLE = 12.0
 # The same where each element comes from another line than its neighbour.
 _TURNED_BYTES_PER_CYCLE = 4.0
+# By what that is slower where the second cache does not hold the copy.
+_TURNED_FAR = 4.0
 # Of what comes from memory once, and of what comes from the last cache again, the share that is
 # waited for; the rate of the one.
 _WAITED = 0.5
@@ -393,6 +395,8 @@ class WindowNest:
             read = read * part
         # Where a copy outgrows the first cache, it is written to the second and read from there.
         far = np.where(read > self.target.l1_bytes // 2, 2.0, 1.0)
+        if self.tiles.turns:
+            far = np.where(read > self.target.l2_bytes, _TURNED_FAR, far)
         rate = _TURNED_BYTES_PER_CYCLE if self.tiles.turns else _COPY_BYTES_PER_CYCLE
         copied = far * pieces * read / rate
         # Where it outgrows the second, it comes back from the third.

@@ -286,15 +286,27 @@ def _depth_in_order(
     """The axes summed over as the rows lie in memory, where that makes them one axis there and the
     columns are constant, which are then packed so: what is multiplied with the flattened image of a
     convolution, whose channels lie side by side."""
-    read_here = {id(read) for part in left for read in reads(part)}
-    found = [one for one in main.reads if id(one.read) in read_here]
-    weights = source_read(right[0]) if len(right) == 1 else None
-    if len(found) != 1 or weights is None or weights.tensor not in site.inputs:
+    found = _reads_in(main, left)
+    if len(found) != 1 or len(right) != 1 or _constant_input(site, right[0]) is None:
         return depth
     strides = found[0].strides
     ordered = tuple(sorted(depth, key=lambda axis: -(strides[axis] or 0)))
-    constant = site.constant[site.inputs.index(weights.tensor)]
-    return ordered if constant and _is_one_axis(found[0], ordered) else depth
+    return ordered if _is_one_axis(found[0], ordered) else depth
+
+
+def _reads_in(main: StageStructure, parts: Sequence[Expr]) -> list[OperandRead]:
+    """The reads that are in some factors."""
+    read_here = {id(read) for part in parts for read in reads(part)}
+    return [one for one in main.reads if id(one.read) in read_here]
+
+
+def _constant_input(site: SiteExpression, factor: Expr) -> int | None:
+    """The position of the constant input that a factor is, conversions aside."""
+    read = source_read(factor)
+    if read is None or read.tensor not in site.inputs:
+        return None
+    position = site.inputs.index(read.tensor)
+    return position if site.constant[position] else None
 
 
 def _operand(
@@ -310,15 +322,8 @@ def _operand(
         factor = Binary("mul", factor, other, factor.dtype)
     single: dict[Expr, Expr] = {a: index(first(a)) for a in main.axes if extent(a) == 1}
     factor = substitute(factor, single)
-    read_here = {id(read) for part in parts for read in reads(part)}
-    found = [one for one in main.reads if id(one.read) in read_here]
+    found = _reads_in(main, parts)
     own = axes_of(factor, batch)
-    read = source_read(factor)
-    position = None
-    if read is not None and read.tensor in site.inputs:
-        position = site.inputs.index(read.tensor)
-        if not site.constant[position]:
-            position = None
     flat = (
         all(_is_one_axis(one, tile) for one in found),
         all(_is_one_axis(one, depth) for one in found),
@@ -337,7 +342,7 @@ def _operand(
         tile,
         own,
         depth,
-        position,
+        _constant_input(site, factor),
         flat,
         (beside(tile), beside(depth)),
         stride if source is not None else 0,

@@ -205,8 +205,8 @@ def turn(
     source = _padded(found)
     *_, last = axes = image.op.axis
     (read,) = reads(image.compute.body[0])
-    place = next(place for place, axis in enumerate(axes) if axis is read.indices[-1])
-    at = next(place for place, dim in enumerate(found.dims) if dim.data is columns)
+    channels = next(i for i, axis in enumerate(axes) if axis is read.indices[-1])
+    at = next(i for i, dim in enumerate(found.dims) if dim.data is columns)
     side = 0
     if source is not None:
         sides = (s for s in (16, 8, 4) if s <= lanes)
@@ -215,11 +215,11 @@ def turn(
     if source is None or not side:
         # Lines of the image, each read for many channels, stay in the first cache meanwhile.
         around, last = image.split(last, lanes)
-        image.reorder(*axes[:place], around, *axes[place:-1], last)
+        image.reorder(*axes[:channels], around, *axes[channels:-1], last)
         image.vectorize(last)
         return
     image.vectorize(last)
-    around, channel = image.split(axes[place], side)
+    around, channel = image.split(axes[channels], side)
     image.unroll(channel)
     copy = schedule[schedule.cache_read(source, "local", schedule.readers(schedule[source]))]
     of_source = copy.op.axis

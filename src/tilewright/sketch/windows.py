@@ -88,9 +88,10 @@ class WindowsSketch(Sketch):
         wide = widths if self._tiles.panel is self._tiles.vector else (1,)
         inner = extent(found.channels[-1]) if found.channels else 1
         depths, panels = _depths(inner), _shares(_size(self._tiles.panel), wide)
+        images: tuple[str, ...] = ("copied", "in place")
         if self._tiles.turns:
             # One copy is for all channels of the result: these are few, and copying takes long.
-            depths, panels = (inner,), panels[-1:]
+            depths, panels, images = (inner,), panels[-1:], ("copied",)
         return [
             TileKnob("columns", tuple(range(1, min(column, registers) + 1))),
             TileKnob("rows", tuple(range(1, min(row, 4) + 1))),
@@ -103,20 +104,20 @@ class WindowsSketch(Sketch):
             TileKnob("depth", depths),
             TileKnob("unroll", tuple(u for u in (1, 2, 3, 4, 8, 16) if u <= inner)),
             TileKnob("unroll_windows", tuple(range(len(found.windows) + 1))),
-            ChoiceKnob("image", ("copied", "in place")[: 1 if self._tiles.turns else 2]),
+            ChoiceKnob("image", images),
         ]
 
     def _copies(self) -> bool:
         """Whether the image is usually copied."""
         found = self._found
+        if self._tiles.turns:
+            return True
         if self._tiles.vector in found.slides:
             dim = found.dim_of(self._tiles.vector)
             apart = dim is not None and dim.stride > NEAR
             if apart or extent(self._tiles.vector) < self._lanes:
                 return True
         # Where columns are innermost, the channels of a tile are in lines and pages of their own.
-        if self._tiles.turns:
-            return True
         edges = self._nest.edges
         innermost = found.dims[-1] if edges is None else edges.innermost(found.dims)
         strewn = innermost is not None and innermost.slides

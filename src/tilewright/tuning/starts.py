@@ -255,11 +255,10 @@ def _try_openings(
     before, kernels = context.store.count_trials(context.run_id), len(prepared.tasks) - len(loops)
     first = len(loops)
     limited = context.deadlines.limit_s is not None
-    hurried = limited and slowness(context, prepared.tasks) > _VERY_SLOW
-    in_turn = True
+    hurried, in_turn = limited and slowness(context, prepared.tasks) > _VERY_SLOW, True
     while loops and not context.out_of_time and _left_s(context, kernels) != 0.0:
         # The tasks of the largest shares come first: these are measured while there is time.
-        hurried |= limited and _is_short(context, kernels, sum(len(given) for *_, given in loops))
+        hurried |= _is_short(context, kernels, sum(len(given) for *_, given in loops))
         if hurried and in_turn:
             more = [(task, loop, given[1:]) for task, loop, given in loops if given[1:]]
             loops = [(task, loop, given[:1]) for task, loop, given in loops] + more

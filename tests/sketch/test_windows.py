@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,13 +81,27 @@ def test_vectors_are_columns_where_channels_of_the_result_are_few(
     assert fitting == rules
 
 
-@pytest.mark.parametrize(("columns", "is_turned"), [(32, True), (33, False)])
-def test_images_are_transposed_in_registers_where_squares_fill_them(
-    columns: int, is_turned: bool
+@pytest.mark.parametrize(
+    ("size", "kernel", "more", "is_turned"),
+    [
+        ((12, 32), 3, {"pad": 1}, True),
+        ((12, 32), 3, {}, True),
+        ((13, 32), 3, {"stride": 2}, True),
+        ((12, 33), 3, {"pad": 1}, False),
+        # Pieces of columns, and columns that no window reads.
+        ((64,), 3, {"pad": 1}, False),
+        ((12, 32), 1, {"stride": 2}, False),
+        ((13, 32), 3, {"stride": 2, "dilation": 2}, False),
+    ],
+)
+def test_images_are_transposed_in_registers_where_squares_fill_what_is_read(
+    size: tuple[int, ...], kernel: int, more: dict[str, Any], is_turned: bool
 ) -> None:
-    sketch = ColumnWindowsSketch(convolution((12, columns), 16, 3, pad=1), AVX512)
-    kernel = sketch.schedule(sketch.space.default)
-    assert ("transpose_16" in str(te.lower(kernel.schedule, kernel.arguments))) == is_turned
+    sketch = ColumnWindowsSketch(convolution(size, 16, 3, kernel, **more), AVX512)
+    some = sketch.space.sample(np.random.default_rng(0), 3)
+    for configuration in (sketch.space.default, *some):
+        made = sketch.schedule(configuration)
+        assert ("transpose_16" in str(te.lower(made.schedule, made.arguments))) == is_turned
 
 
 def test_a_matrix_product_has_no_windows() -> None:

@@ -14,7 +14,7 @@ from tilewright.schedule.tensor import ComputeOp, IterVar, Tensor, reads
 from tilewright.schedule.types import bits
 from tilewright.sketch.access import laid_out
 from tilewright.sketch.fetching import fetched_ahead
-from tilewright.sketch.sliding import SlidingReduction
+from tilewright.sketch.sliding import ImageDim, SlidingReduction
 from tilewright.sketch.structure import extent
 from tilewright.sketch.window_rewriting import Rewritten
 from tilewright.sketch.window_tiles import WindowTiles
@@ -192,8 +192,8 @@ def turn(
 ) -> None:
     """Has the rows of an image transposed, in registers, before its copy takes them.
 
-    Where squares of registers do not fill rows, or the image is more than an input with edges, the
-    copy gathers its elements, some columns at a time.
+    Where squares of registers do not fill rows, pieces of work do not read whole ones, or the image
+    is more than an input with edges, the copy gathers its elements, some columns at a time.
 
     Args:
         found: the reduction.
@@ -208,7 +208,7 @@ def turn(
     channels = next(i for i, axis in enumerate(axes) if axis is read.indices[-1])
     at = next(i for i, dim in enumerate(found.dims) if dim.data is columns)
     side = 0
-    if source is not None:
+    if source is not None and _reads_whole_rows(found, found.dims[at]):
         sides = (s for s in (16, 8, 4) if s <= lanes)
         whole = (s for s in sides if not (source.shape[at] % s or source.shape[-1] % s))
         side = next(whole, 0) if bits(source.dtype) == 32 else 0
@@ -228,6 +228,14 @@ def turn(
     row, column = made.op.axis[-2:]
     _, _, square, _ = made.tile(row, column, side, side)
     made.tensorize(square, transpose(side, source.dtype, len(of_source) - at - 2))
+
+
+def _reads_whole_rows(found: SlidingReduction, dim: ImageDim) -> bool:
+    """Whether a piece of work reads all columns of a row: pieces are of rows, and windows leave no
+    columns out between them."""
+    window = 1 if dim.reduced is None else extent(dim.reduced)
+    apart = dim.stride > 1 and (dim.dilation > 1 or window < dim.stride)
+    return len(found.slides) > 1 and not apart
 
 
 def _padded(found: SlidingReduction) -> Tensor | None:

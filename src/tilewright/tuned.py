@@ -198,7 +198,8 @@ def usable(array: NDArray[Any]) -> tuple[NDArray[Any], bool]:
     """
     if not array.size:
         return np.empty(ALIGNMENT, np.uint8)[:0], False
-    lies_well = array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0
+    address = array.__array_interface__["data"][0]
+    lies_well = array.flags.c_contiguous and address % ALIGNMENT == 0
     if lies_well and array.flags.writeable:
         return array, False
     if lies_well:

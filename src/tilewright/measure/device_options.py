@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,22 +140,30 @@ def schedule_as_batch(batch: bool) -> None:
             os.sched_setscheduler(0, policy, os.sched_param(0))
 
 
-@contextlib.contextmanager
-def scheduled_as_batch(batch: bool) -> Iterator[None]:
+class scheduled_as_batch:
     """Have the calling thread, and what it starts meanwhile, be one of Linux's batch processes,
     unless it was given a policy other than the usual one.
+
+    No generator, and each change one call of the system: it stands around every call of a program,
+    which leaves nothing else in the caches.
 
     Args:
         batch: whether to do so; only where `batch_processes_allowed`.
     """
-    changes = batch and os.sched_getscheduler(0) == os.SCHED_OTHER
-    if changes:
-        schedule_as_batch(True)
-    try:
-        yield
-    finally:
-        if changes:
-            schedule_as_batch(False)
+
+    __slots__ = ("_changes", "_usual")
+
+    def __init__(self, batch: bool) -> None:
+        self._changes = batch and os.sched_getscheduler(0) == os.SCHED_OTHER
+
+    def __enter__(self) -> None:
+        if self._changes:
+            self._usual = os.sched_param(0)
+            os.sched_setscheduler(0, os.SCHED_BATCH, self._usual)
+
+    def __exit__(self, *_: object) -> None:
+        if self._changes:
+            os.sched_setscheduler(0, os.SCHED_OTHER, self._usual)
 
 
 @dataclass(frozen=True)

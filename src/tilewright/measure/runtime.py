@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,14 @@ class Device:
 
         self.options = options
         self.bindings: Any = runtime
+        kinds, usages = runtime.MemoryType, runtime.BufferUsage
+        self._borrowed = (
+            int(kinds.DEVICE_LOCAL | kinds.HOST_VISIBLE),
+            int(usages.DEFAULT | usages.MAPPING),
+        )
+        self._mappable = int(usages.MAPPING_SCOPED), int(kinds.HOST_VISIBLE)
+        self._element_types: dict[np.dtype[Any], int] = {}
+        self._dtypes: dict[int, np.dtype[Any]] = {}
         _keep_freed_memory()
         # What another device of this process asked for would count.
         before = ["--task_topology_group_count=0"] if options.pinned else []
@@ -101,14 +110,12 @@ class Device:
             ValueError: the device cannot use this memory.
         """
         runtime = self.bindings
-        kinds, usages = runtime.MemoryType, runtime.BufferUsage
-        buffer = self.hal.allocator.import_host_allocation(
-            data,
-            int(kinds.DEVICE_LOCAL | kinds.HOST_VISIBLE),
-            int(usages.DEFAULT | usages.MAPPING),
-        )
-        element_type = runtime.array_interop.map_dtype_to_element_type(dtype)
-        return runtime.HalBufferView(buffer, list(shape), int(element_type))
+        buffer = self.hal.allocator.import_host_allocation(data, *self._borrowed)
+        element_type = self._element_types.get(dtype)
+        if element_type is None:
+            element_type = int(runtime.array_interop.map_dtype_to_element_type(dtype))
+            self._element_types[dtype] = element_type
+        return runtime.HalBufferView(buffer, list(shape), element_type)
 
     def arguments(self, inputs: InputSet) -> list[Any]:
         """The arguments of a call, tensors on the device.
@@ -132,17 +139,18 @@ class Device:
             copy: whether the array has memory of its own; else it is the buffer's, which it keeps
                 alive with this device, where the host can see that.
         """
-        runtime = self.bindings
-        buffer, length = view.get_buffer(), int(np.prod(view.shape, dtype=np.int64))
-        kind = runtime.HalElementType.map_to_dtype(view.element_type)
+        buffer, shape, element_type = view.get_buffer(), view.shape, view.element_type
+        kind = self._dtypes.get(element_type)
+        if kind is None:
+            kind = np.dtype(self.bindings.HalElementType.map_to_dtype(element_type))
+            self._dtypes[element_type] = kind
+        length = math.prod(shape)
         if length == 0:
-            return np.empty(view.shape, kind)
-        mappable = runtime.BufferUsage.MAPPING_SCOPED, runtime.MemoryType.HOST_VISIBLE
-        if not (
-            buffer.allowed_usage() & int(mappable[0]) and buffer.memory_type() & int(mappable[1])
-        ):
-            buffer = self._staged(buffer, length * np.dtype(kind).itemsize)
-        host: NDArray[Any] = buffer.map().asarray(view.shape, kind)
+            return np.empty(shape, kind)
+        usage, memory = self._mappable
+        if not (buffer.allowed_usage() & usage and buffer.memory_type() & memory):
+            buffer = self._staged(buffer, length * kind.itemsize)
+        host = np.frombuffer(buffer.map(), kind, length).reshape(shape)
         return np.array(host) if copy else owned(host, self)
 
     def _staged(self, source: Any, size: int) -> Any:
@@ -247,6 +255,7 @@ class LoadedProgram:
         if parameters.archives or weights:
             modules.append(_parameters_module(runtime, device.instance, parameters, weights))
         self._context: Any = runtime.VmContext(device.instance, [*modules, self._module])
+        self._functions: dict[str, Any] = {}
 
     def has(self, function: str) -> bool:
         """Whether there is such a function.
@@ -312,10 +321,13 @@ class LoadedProgram:
         return call
 
     def _function(self, name: str) -> Any:
+        if name in self._functions:
+            return self._functions[name]
         found = self._module.lookup_function(name)
         if found is None:
             names = ", ".join(n for n in self._module.function_names if not n.startswith("__"))
             raise ValueError(f"the program has no function '{name}' (it has: {names})")
+        self._functions[name] = found
         return found
 
     def _packed(self, arguments: Sequence[Any]) -> Any:
@@ -399,7 +411,19 @@ def owned(array: NDArray[Any], behind: object = None) -> NDArray[Any]:
         behind: what the memory belongs to, which goes when the memory has gone: a buffer that is
             freed after its device ends the process.
     """
-    memory: Any = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
-    # In the order in which they go.
-    memory.owner, memory.behind = array, behind
-    return np.frombuffer(memory, np.uint8).view(array.dtype).reshape(array.shape)
+    memory = _Memory(array, behind)
+    return np.asarray(memory).view(array.dtype).reshape(array.shape)
+
+
+class _Memory:
+    """The bytes of an array, writeable, as what NumPy makes an array of and keeps."""
+
+    def __init__(self, array: NDArray[Any], behind: object) -> None:
+        # In the order in which they go.
+        self.owner, self.behind = array, behind
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (array.nbytes,),
+            "typestr": "|u1",
+            "data": (array.__array_interface__["data"][0], False),
+        }

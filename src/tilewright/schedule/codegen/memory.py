@@ -180,10 +180,6 @@ class MemoryEmitter(SumEmitter):
             read = vector.MaskedLoadOp(type_, base, [self.sum(first)], access.mask, nothing).result
         elif self._is_near(access, step):
             read = self._every(access, first, step or 1)
-        elif not self.processor.is_gpu:
-            places, mask = self.lanes_of(access.place), self._mask(access)
-            nothing = scalars.filled(type_, 0)
-            read = vector.GatherOp(type_, base, [self.number(0)], places, mask, nothing).result
         else:
             read = self._one_by_one(access, type_)
         return scalars.from_memory(read, dtype)
@@ -246,9 +242,6 @@ class MemoryEmitter(SumEmitter):
             vector.StoreOp(kept, base, [self.sum(first)], alignment=alignment)
         elif step == 1 and self.processor.is_llvm:
             vector.MaskedStoreOp(base, [self.sum(first)], access.mask, value)
-        elif not self.processor.is_gpu:
-            places, mask = self.lanes_of(access.place), self._mask(access)
-            vector.ScatterOp(None, base, [self.number(0)], places, mask, value)
         else:
             for lane, place, wanted in self._lanes(access):
                 one = vector.ExtractOp(value, [], [lane]).result
@@ -268,23 +261,22 @@ class MemoryEmitter(SumEmitter):
         step, first = access.place.step(self.lane)
         return first, step
 
-    def _mask(self, access: _Access) -> ir.Value:
-        return self.spread(self.constant(True, BOOL)) if access.mask is None else access.mask
-
     def _one_by_one(self, access: _Access, type_: ir.Type) -> ir.Value:
-        base, read = access.storage.memory, scalars.filled(type_, 0)
+        """A vector of single elements: of `vector.gather` the compiler makes as much, on processors
+        with such an instruction too, and a branch for each lane, even of a constant mask."""
+        base = access.storage.memory
+        if access.mask is None:
+            found = [memref.LoadOp(base, [place]).result for _, place, _ in self._lanes(access)]
+            return vector.FromElementsOp(type_, found).result
+        read = scalars.filled(type_, 0)
         element = ir.VectorType(type_).element_type
         for lane, place, wanted in self._lanes(access):
-            if wanted is None:
-                one = memref.LoadOp(base, [place]).result
-            else:
-                branch = scf.IfOp(wanted, [element], has_else=True)
-                with ir.InsertionPoint(branch.then_block):
-                    scf.YieldOp([memref.LoadOp(base, [place]).result])
-                with ir.InsertionPoint(branch.else_block):
-                    scf.YieldOp([vector.ExtractOp(read, [], [lane]).result])
-                one = branch.results[0]
-            read = vector.InsertOp(one, read, [], [lane]).result
+            branch = scf.IfOp(wanted, [element], has_else=True)
+            with ir.InsertionPoint(branch.then_block):
+                scf.YieldOp([memref.LoadOp(base, [place]).result])
+            with ir.InsertionPoint(branch.else_block):
+                scf.YieldOp([vector.ExtractOp(read, [], [lane]).result])
+            read = vector.InsertOp(branch.results[0], read, [], [lane]).result
         return read
 
     def _lanes(self, access: _Access) -> Iterator[tuple[int, ir.Value, ir.Value | None]]:

@@ -1,8 +1,9 @@
-"""What compile workers do to find the sites of a program."""
+"""What compile workers do to find the sites of a program, and what they tell of one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from tilewright.files import write_whole
 from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import WorkerState
 from tilewright.site import Site, free_name
+from tilewright.sketch.interface import SiteExpression
+from tilewright.trial import Configuration
 
 if TYPE_CHECKING:
     from iree.compiler import ir
@@ -28,6 +31,17 @@ class FindSitesRequest:
     flags: tuple[str, ...]
     folder: Path
     function: str | None = None
+
+
+@dataclass(frozen=True)
+class ReadSite:
+    """A site's ops, and what they compute; `reason` says why that cannot be said. `best`: what each
+    sketch that fits takes for best, and for worth a trial."""
+
+    ops: tuple[str, ...]
+    expression: SiteExpression | None = None
+    reason: str = ""
+    best: Mapping[str, Sequence[Configuration]] = field(default_factory=dict)
 
 
 def find_sites(state: WorkerState, request: FindSitesRequest) -> tuple[Site, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -50,6 +50,9 @@ _WAYS = ("left", "right")
 # Where the search for the default begins, and its steps at most.
 _SAMPLES, _STARTS, _STEPS = 512, 5, 40
 
+# Of this process: what was found for a product, by all that it depends on.
+_FOUND: dict[Hashable, tuple[Configuration, ...]] = {}
+
 
 class TilesSketch(Sketch):
     """Blocks of the result are pieces of parallel work; a tile of it stays in registers while the
@@ -78,20 +81,29 @@ class TilesSketch(Sketch):
         """The knobs; made when it is asked for, since who compiles a kernel does not."""
         knobs = self._knobs()
         constraints = self._constraints()
-        best = self.best
-        if not best:
-            start = self._start(knobs)
-            free = space_near(self.name, knobs, constraints, start, prior_many=self._prior)
-            best = (_climbed(free),)
-            # Panels that are packed ahead cost a call nothing. Where neither operand is known ahead
-            # it is close whether copies pay, and the prior cannot tell.
-            sides = self._contraction.left, self._contraction.right
-            if all(one.position is None for one in sides):
-                best = (*best, *_other_ways(free, best[0]))
+        best = self.best or self._looked_for(knobs, constraints)
         default, *also = best
         return SearchSpace(
             self.name, knobs, constraints, default, prior_many=self._prior, also=also
         )
+
+    def _looked_for(
+        self, knobs: Sequence[Knob], constraints: Sequence[Constraint]
+    ) -> tuple[Configuration, ...]:
+        """What the prior takes for best, and for worth a trial: looked for once for all products of
+        a network that differ by what becomes of their results."""
+        sides = self._contraction.left, self._contraction.right
+        ahead = any(one.position is not None for one in sides)
+        panels = tuple(_last_extent(one) for one in sides)
+        key = (self._facts, tuple(knobs), self._in_result, ahead, panels)
+        if key not in _FOUND:
+            start = self._start(knobs)
+            free = space_near(self.name, knobs, constraints, start, prior_many=self._prior)
+            best = _climbed(free)
+            # Panels that are packed ahead cost a call nothing. Where neither operand is known ahead
+            # it is close whether copies pay, and the prior cannot tell.
+            _FOUND[key] = (best,) if ahead else (best, *_other_ways(free, best))
+        return _FOUND[key]
 
     def _knobs(self) -> list[Knob]:
         contraction, target = self._contraction, self._target
@@ -203,7 +215,7 @@ class TilesSketch(Sketch):
     @staticmethod
     def _whole_panels(name: str, operand: MatrixOperand) -> Constraint:
         """Panels that are packed ahead do not go from one row of a dimension into the next."""
-        size = operand.tile[-1].dom.extent if operand.tile[-1].dom else 1
+        size = _last_extent(operand)
         tile = "rows" if name == "left" else "columns"
         return Constraint(
             f"{name} panels",
@@ -291,6 +303,12 @@ class TilesSketch(Sketch):
             apart=values["depth_apart"],
         )
         return TileKernel(self._contraction, choice, self._target.l2_bytes).kernel()
+
+
+def _last_extent(operand: MatrixOperand) -> int:
+    """Elements of the innermost dimension of those that tiles are of, where they are several."""
+    last = operand.tile[-1] if len(operand.tile) > 1 else None
+    return 1 if last is None or last.dom is None else last.dom.extent
 
 
 def _registers(rows: Any, vectors: Any) -> Any:

@@ -80,6 +80,7 @@ class Case:
             work=folder,
             benchmark=device,
             compilers=compilers,
+            target=SimpleNamespace(cores=2, is_gpu=False),
             options=TuneOptions(),
             flags=lambda *_: FLAGS,
             left_s=None,
@@ -117,7 +118,7 @@ def test_what_judging_takes_is_compiled_while_there_is_time(
     case = Case(tmp_path, compilers, device, PLAIN)
     assert case.programs.compare_outputs(case.build(PLAIN)).ok
     assert len(case.notes) == 1, "a right program is the first that is compared"
-    case.context.left_s, case.programs.seconds_each = 1.0, 1.0
+    case.context.left_s, case.programs.seconds_each = 1.0, 2.0
     assert case.programs.compare_all_outputs(case.build(scaled(1 + 2.0**-22))).ok
 
 
@@ -125,7 +126,6 @@ def test_what_judging_takes_is_compiled_beside_the_programs(
     tmp_path: Path, compilers: WorkerPool, device: Benchmark
 ) -> None:
     case = Case(tmp_path, compilers, device, PLAIN)
-    case.context.target = SimpleNamespace(cores=2)
     case.context.deadlines = Deadlines(None, 0.0)
     (built,) = case.programs.build_all([Build("one", DEFAULT_VARIANT)])
     assert built.ok, built.error
@@ -178,7 +178,7 @@ def test_where_there_is_no_time_to_find_out_it_is_wrong(
     tmp_path: Path, compilers: WorkerPool, device: Benchmark
 ) -> None:
     case = Case(tmp_path, compilers, device, PLAIN)
-    case.context.left_s, case.programs.seconds_each = 1.0, 1.0
+    case.context.left_s, case.programs.seconds_each = 1.0, 2.0
     tested = case.programs.compare_outputs(case.build(scaled(1 + 2.0**-22)))
     assert tested.status is Status.WRONG_RESULT
     assert not case.notes

@@ -201,7 +201,7 @@ def _start(
         if not choices:
             return None
         built = build_companies(programs, prepared, [choices], "start")
-        if not built and len(choices) > 1:
+        if not built and len(choices) > 1 and _left_s(context, len(choices)) != 0.0:
             # One kernel that fails in the program shall not cost the others.
             shares = {task.identity: task.share for task in prepared.tasks}
             keys = list(choices)

@@ -190,15 +190,20 @@ def _in_sequence(programs: Programs, rivals: Sequence[Company]) -> list[Company]
     made: list[Company] = []
     waiting = list(rivals)
     for number, company in enumerate(waiting):
-        left = context.left_for("finish")
-        if left is not None and left < end_s(context, kernels=True)[1]:
+        if not _has_time(context):
             break
         one = in_sequence(programs, company)
         made += [one] if one is not None else []
-        if number < len(rivals):
+        if number < len(rivals) and _has_time(context):
             more = with_more_kernels(programs, company)
             waiting += [more] if more is not None else []
     return made
+
+
+def _has_time(context: RunContext) -> bool:
+    """Whether one more program with kernels can be made, compared and proven."""
+    left = context.left_for("finish")
+    return left is None or left >= end_s(context, kernels=True)[1]
 
 
 def _tell_dispatches(context: RunContext, prepared: PreparedVariant) -> None:

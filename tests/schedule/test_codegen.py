@@ -142,6 +142,18 @@ def test_vectors_of_any_extent_and_any_access() -> None:
     assert "vector.scatter" not in text
 
 
+@pytest.mark.parametrize("dtype", ["f32", "i8"])
+@pytest.mark.parametrize("size", [3, 16, 29, 32])
+def test_lanes_behind_an_end_have_the_last_element(size: int, dtype: str) -> None:
+    A = te.placeholder((3, size), dtype, name="A")
+    B = te.compute((3, 64), lambda i, j: A[i, te.minimum(j, size - 1)], name="B")
+    s = te.create_schedule([B])
+    s[B].vectorize(s[B].split(s[B].op.axis[1], 16)[1])
+    f = te.build(s, [A, B], threads=1)
+    f.verify(lambda a: (a[:, np.minimum(np.arange(64), size - 1)],))
+    assert "vector.from_elements" not in str(f.lowered.mlir())
+
+
 def test_lanes_that_are_near_in_memory_are_taken_out_of_whole_vectors() -> None:
     # The last element that is read is the last one that there is.
     sizes = [(step, lanes) for step in (2, 3, 4, 5) for lanes in (2, 8, 24)]

@@ -180,9 +180,33 @@ class MemoryEmitter(SumEmitter):
             read = vector.MaskedLoadOp(type_, base, [self.sum(first)], access.mask, nothing).result
         elif self._is_near(access, step):
             read = self._every(access, first, step or 1)
+        elif (up_to := self._up_to_an_end(access, type_)) is not None:
+            read = up_to
         else:
             read = self._one_by_one(access, type_)
         return scalars.from_memory(read, dtype)
+
+    def _up_to_an_end(self, access: _Access, type_: ir.Type) -> ir.Value | None:
+        """Elements side by side up to the last that there is, which all further lanes have, as
+        where a dimension is made larger: no elements one by one. None for other lanes."""
+        mine = [one for one in access.place.terms.items() if self.lane in one[0].variables]
+        if access.mask is not None or not self.processor.is_llvm or len(mine) != 1:
+            return None
+        ((atom, factor),) = mine
+        if atom.kind != "min" or factor != 1:
+            return None
+        along, end = sorted(atom.args, key=lambda one: self.lane not in one.variables)
+        step, first = along.step(self.lane)
+        if step != 1 or self.lane in end.variables:
+            return None
+        base, around = access.storage.memory, access.place.plus(Linear({atom: 1}, 0), -1)
+        mask = vector.CreateMaskOp(
+            ir.VectorType.get([access.lanes], scalars.element(BOOL)),
+            [self.sum(end.plus(first, -1).plus(1))],
+        ).result
+        last = self.spread(memref.LoadOp(base, [self.sum(around.plus(end))]).result)
+        place = [self.sum(around.plus(first))]
+        return vector.MaskedLoadOp(type_, base, place, mask, last).result
 
     def _is_near(self, access: _Access, step: int | None) -> bool:
         """Whether lanes read elements so near to each other that all in between are read too."""

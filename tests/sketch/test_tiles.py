@@ -17,9 +17,10 @@ from tilewright.schedule.types import numpy_type
 from tilewright.sketch.contraction import contraction_of
 from tilewright.sketch.generators import sketches
 from tilewright.sketch.interface import SiteExpression
-from tilewright.sketch.tiles import TilesSketch
+from tilewright.sketch.tiles import TilesSketch, _climbed
 from tilewright.space.generators import DispatchSpace
 from tilewright.space.pipeline import Unfit
+from tilewright.space.search_space import SearchSpace
 from tilewright.target import parse_target
 from tilewright.trial import Configuration
 
@@ -310,10 +311,37 @@ def test_what_another_took_for_best_is_not_looked_for_again(
     site = product((96, 64), (64, 80), "mk,kn->mn")
     first, second = TilesSketch(site, TARGET), TilesSketch(site, TARGET)
     second.best = first.space.anchors
+    monkeypatch.setattr("tilewright.sketch.tiles._FOUND", {})
     monkeypatch.setattr("tilewright.sketch.tiles._climbed", lambda space: pytest.fail("climbed"))
     assert second.space.default == first.space.default
     assert second.space.order_size == first.space.order_size
     assert second.space.anchors == first.space.anchors
+
+
+def test_products_that_differ_by_what_becomes_of_them_are_looked_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def added(rows: int, factor: float = 1.0) -> SiteExpression:
+        plain = product((rows, 64), (64, 80), "mk,kn->mn")
+        bias = te.placeholder((80,), "f32", name="bias")
+        c = plain.output
+        total = te.compute((rows, 80), lambda i, j: c[i, j] * factor + bias[j], name="total")
+        return replace(plain, inputs=(*plain.inputs, bias), output=total, constant=(False,) * 3)
+
+    climbed = _climbed
+    looked: list[SearchSpace] = []
+
+    def counted(space: SearchSpace) -> Configuration:
+        looked.append(space)
+        return climbed(space)
+
+    monkeypatch.setattr("tilewright.sketch.tiles._FOUND", {})
+    monkeypatch.setattr("tilewright.sketch.tiles._climbed", counted)
+    first, second = TilesSketch(added(96), TARGET).space, TilesSketch(added(96, 2.0), TARGET).space
+    assert second.anchors == first.anchors
+    assert len(looked) == 1
+    assert TilesSketch(added(48), TARGET).space.default.items
+    assert len(looked) == 2, "another size is another product"
 
 
 def test_each_way_to_read_operands_that_come_with_a_call_is_worth_a_trial() -> None:

@@ -306,9 +306,11 @@ class TilesSketch(Sketch):
 
 
 def _last_extent(operand: MatrixOperand) -> int:
-    """Elements of the innermost dimension of those that tiles are of, where they are several."""
-    last = operand.tile[-1] if len(operand.tile) > 1 else None
-    return 1 if last is None or last.dom is None else last.dom.extent
+    """Elements of the innermost dimension of those that tiles are of; 0 where it is one or none."""
+    if len(operand.tile) < 2:
+        return 0
+    last = operand.tile[-1].dom
+    return last.extent if last else 1
 
 
 def _registers(rows: Any, vectors: Any) -> Any:

@@ -154,6 +154,17 @@ def test_lanes_behind_an_end_have_the_last_element(size: int, dtype: str) -> Non
     assert "vector.from_elements" not in str(f.lowered.mlir())
 
 
+def test_an_end_that_no_lane_comes_to_is_not_read() -> None:
+    A = te.placeholder((64,), "f32", name="A")
+    far = 1 << 33
+    B = te.compute((3, 64), lambda i, j: A[te.minimum(j, i * far)], name="B")
+    s = te.create_schedule([B])
+    s[B].vectorize(s[B].split(s[B].op.axis[1], 16)[1])
+    f = te.build(s, [A, B], threads=1)
+    f.verify(lambda a: (np.stack([np.full(64, a[0]), a, a]),))
+    assert "vector.maskedload" in str(f.lowered.mlir())
+
+
 def test_lanes_that_are_near_in_memory_are_taken_out_of_whole_vectors() -> None:
     # The last element that is read is the last one that there is.
     sizes = [(step, lanes) for step in (2, 3, 4, 5) for lanes in (2, 8, 24)]

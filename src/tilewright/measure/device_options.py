@@ -159,7 +159,10 @@ class scheduled_as_batch:
     def __enter__(self) -> None:
         if self._changes:
             self._usual = os.sched_param(0)
-            os.sched_setscheduler(0, os.SCHED_BATCH, self._usual)
+            try:
+                os.sched_setscheduler(0, os.SCHED_BATCH, self._usual)
+            except OSError:
+                self._changes = False
 
     def __exit__(self, *_: object) -> None:
         if self._changes:

@@ -1,9 +1,8 @@
-"""What compile workers do to find the sites of a program, and what they tell of one."""
+"""What compile workers do to find the sites of a program."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +10,6 @@ from tilewright.files import write_whole
 from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import WorkerState
 from tilewright.site import Site, free_name
-from tilewright.sketch.interface import SiteExpression
-from tilewright.trial import Configuration
 
 if TYPE_CHECKING:
     from iree.compiler import ir
@@ -31,17 +28,6 @@ class FindSitesRequest:
     flags: tuple[str, ...]
     folder: Path
     function: str | None = None
-
-
-@dataclass(frozen=True)
-class ReadSite:
-    """A site's ops, and what they compute; `reason` says why that cannot be said. `best`: what each
-    sketch that fits takes for best, and for worth a trial."""
-
-    ops: tuple[str, ...]
-    expression: SiteExpression | None = None
-    reason: str = ""
-    best: Mapping[str, Sequence[Configuration]] = field(default_factory=dict)
 
 
 def find_sites(state: WorkerState, request: FindSitesRequest) -> tuple[Site, ...]:

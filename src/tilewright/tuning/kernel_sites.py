@@ -22,7 +22,7 @@ from tilewright.site import KernelChoice, Site
 from tilewright.sketch.generators import sketches
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.loops import LoopsSketch
-from tilewright.sketch.site_tasks import FindSitesRequest, ReadSite, find_sites
+from tilewright.sketch.site_tasks import FindSitesRequest, find_sites
 from tilewright.space.search_space import SearchSpace
 from tilewright.target import Target
 from tilewright.trial import Configuration
@@ -177,17 +177,22 @@ def find_kernel_sites(
     if isinstance(found, WorkerFailure):
         opened.note(f"no kernels of our own: the sites are not found: {found.message}", True)
         return ()
-    exact = opened.options.accuracy == "strict"
+    flags, exact = opened.flags(), opened.options.accuracy == "strict"
+    jobs = [
+        Job(read_site, ReadSiteRequest(site, flags, opened.target, exact), _READ_TIMEOUT_S, site)
+        for site in found
+        if not site.reason
+    ]
     facts = {site.name: SiteFacts(site, reason=site.reason) for site in found}
-    digests = [(site, _digest(site)) for site in found if not site.reason]
-    failed = _read(opened, digests, exact)
-    for site, digest in digests:
-        if digest in failed:
-            facts[site.name] = SiteFacts(site, reason=failed[digest])
+    for result in opened.compilers.run(jobs):
+        site: Site = result.job.tag
+        if result.failure is not None:
+            facts[site.name] = SiteFacts(site, reason=result.failure.message)
             continue
-        read = opened.sites_read[digest]
+        read = result.value
         tunable, reason = None, read.reason
         if read.expression is not None:
+            digest = _digest(site)
             pads = not _FILLED_FIRST.isdisjoint(read.ops)
             tunable = TunableSite(
                 site, read.expression, opened.target, digest, exact, read.best, pads
@@ -201,27 +206,6 @@ def find_kernel_sites(
                 tunable, reason = None, _PLAIN_ONLY
         facts[site.name] = SiteFacts(site, read.ops, tunable, reason)
     return tuple(facts.values())
-
-
-def _read(opened: OpenProgram, digests: Sequence[tuple[Site, str]], exact: bool) -> dict[str, str]:
-    """Read sites that are not known: most products of a network are the same in all of its layouts.
-
-    Returns:
-        What failed, by the digest of a site that could not be read.
-    """
-    flags = opened.flags()
-    new = {digest: site for site, digest in digests if digest not in opened.sites_read}
-    jobs = [
-        Job(read_site, ReadSiteRequest(site, flags, opened.target, exact), _READ_TIMEOUT_S, digest)
-        for digest, site in new.items()
-    ]
-    failed = {}
-    for result in opened.compilers.run(jobs):
-        if result.failure is not None:
-            failed[result.job.tag] = result.failure.message
-        else:
-            opened.sites_read[result.job.tag] = result.value
-    return failed
 
 
 def _is_hopeless(site: TunableSite) -> bool:
@@ -250,6 +234,17 @@ class ReadSiteRequest:
     flags: tuple[str, ...]
     target: Target
     exact: bool = True
+
+
+@dataclass(frozen=True)
+class ReadSite:
+    """A site's ops, and what they compute; `reason` says why that cannot be said. `best`: what each
+    sketch that fits takes for best, and for worth a trial."""
+
+    ops: tuple[str, ...]
+    expression: SiteExpression | None = None
+    reason: str = ""
+    best: Mapping[str, Sequence[Configuration]] = field(default_factory=dict)
 
 
 def read_site(state: WorkerState, request: ReadSiteRequest) -> ReadSite:

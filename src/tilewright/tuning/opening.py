@@ -21,7 +21,6 @@ from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.jobs import JobRunner, Reply, Request, WorkerFailure, WorkerTask
 from tilewright.measure.remote import parse_runner
 from tilewright.sketch.candidate import larger_constants
-from tilewright.sketch.site_tasks import ReadSite
 from tilewright.target import Target, fallback_of
 from tilewright.toolchain import Toolchain, check_versions, installed_version
 from tilewright.tuning.events import Event, Listener, Note, ignore
@@ -42,7 +41,7 @@ class OpenProgram:
     options: the user's; of a program that is only opened, its flags, function and inputs count.
     work: a folder that goes with the program. notes: what the user was told, for the log.
     arguments: the shape or value of each of the program's arguments, once they are known and if its
-        own types leave sizes open. sites_read: what reading sites told, by their digest.
+        own types leave sizes open.
     """
 
     program: Program
@@ -57,7 +56,6 @@ class OpenProgram:
     )
     notes: list[str] = field(default_factory=list, kw_only=True)
     arguments: tuple[tuple[int, ...] | int | None, ...] = field(default=(), kw_only=True)
-    sites_read: dict[str, ReadSite] = field(default_factory=dict, kw_only=True)
 
     def emit(self, event: Event) -> None:
         """Tell the listener.

@@ -40,8 +40,8 @@ _TIMEOUT_S, _COMPILE_S = 300.0, 1800.0
 _ALLOWED = 2.0
 # Later flags count.
 _ANY_CPU = ("--iree-llvmcpu-target-cpu=generic",)
-# Compiles of the untuned program that finding out takes, one way.
-_COMPILES = 0.75
+# Compiles of the untuned program that finding out takes, one way: for the same processor, for any.
+_COMPILES, _COMPILES_ANY = 1.5, 0.75
 
 
 class Roundings:
@@ -149,7 +149,8 @@ class Roundings:
 
     def _is_late(self) -> bool:
         left = self._context.left_s
-        return left is not None and left < _COMPILES * self._compile_s()
+        compiles = _COMPILES if self._context.target.is_gpu else _COMPILES_ANY
+        return left is not None and left < compiles * self._compile_s()
 
     def _changes_of(self, inputs: InputSet, expected: Path, ways: int) -> list[tuple[float, float]]:
         """For each result by how much it changes, at most and on average."""

@@ -20,7 +20,7 @@ from tilewright.schedule.codegen.sums import SumEmitter
 from tilewright.schedule.expr import Expr
 from tilewright.schedule.linear import Linear, number
 from tilewright.schedule.nest import Buffer, Load
-from tilewright.schedule.types import BOOL, bits
+from tilewright.schedule.types import BOOL, INDEX, bits
 
 _NOTHING = number(0)
 # Elements from one lane's to the next one's up to which what is between them is read as well.
@@ -204,9 +204,13 @@ class MemoryEmitter(SumEmitter):
             ir.VectorType.get([access.lanes], scalars.element(BOOL)),
             [self.sum(end.plus(first, -1).plus(1))],
         ).result
-        last = self.spread(memref.LoadOp(base, [self.sum(around.plus(end))]).result)
-        place = [self.sum(around.plus(first))]
-        return vector.MaskedLoadOp(type_, base, place, mask, last).result
+        # What the last lane reads is there; an element at an end behind it need not be.
+        ends = [self.sum(first.plus(access.lanes - 1)), self.sum(end)]
+        nearer = scalars.operation("min", ends, INDEX, not end.terms)
+        place = arith.AddIOp(self.sum(around), nearer).result
+        last = self.spread(memref.LoadOp(base, [place]).result)
+        begin = [self.sum(around.plus(first))]
+        return vector.MaskedLoadOp(type_, base, begin, mask, last).result
 
     def _is_near(self, access: _Access, step: int | None) -> bool:
         """Whether lanes read elements so near to each other that all in between are read too."""

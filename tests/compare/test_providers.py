@@ -39,7 +39,28 @@ def test_every_provider_says_what_it_is() -> None:
         assert provider.absent() in ("", f"pip install {provider.pip}")
 
 
-@pytest.mark.parametrize("label", ["torch", "torch-compiled", "tvm", "halide"])
+def test_tvm_with_ffi_of_another_version_is_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tvm,) = find_providers("tvm")
+    versions = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
+    monkeypatch.setattr("tilewright.compare.providers.interface._is_there", lambda _: True)
+    monkeypatch.setattr("importlib.metadata.version", versions.__getitem__)
+    assert not tvm.absent()
+    versions["apache-tvm-ffi"] = "0.1.15.post2"
+    assert "apache-tvm-ffi==0.1.14.post1" in tvm.absent()
+    versions["apache-tvm"] = "0.28.0"
+    assert not tvm.absent()
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "torch",
+        *(pytest.param(label, marks=pytest.mark.slow) for label in ("torch-compiled", "tvm")),
+        "halide",
+    ],
+)
 def test_a_library_where_it_is_installed(label: str) -> None:
     (provider,) = find_providers(label)
     if provider.absent():

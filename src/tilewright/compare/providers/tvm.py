@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
+from importlib import metadata
 from statistics import median
 from typing import Any
 
@@ -33,7 +34,8 @@ from tilewright.kernels.contractions import Contraction, SplitKMatmul
 from tilewright.kernels.operation import Operation, OperationKind
 from tilewright.target import Target
 
-_VERSION = "0.27.0.post1"
+# TVM asks for no version of its foreign functions; with another (0.1.15, say) it crashes.
+_VERSION, _FFI_VERSION = "0.27.0.post1", "0.1.14.post1"
 _DEFAULT_TRIALS = 64
 _FINALISTS = 5
 _FINAL_ROUNDS = 7
@@ -49,8 +51,17 @@ class Tvm(Provider):
     name = "tvm"
     about = "TVM with MetaSchedule, within --budget"
     modules = ("tvm", "cloudpickle", "psutil", "tornado", "xgboost")
-    pip = f"apache-tvm=={_VERSION} apache-tvm-ffi==0.1.14.post1 cloudpickle psutil tornado xgboost"
+    pip = (
+        f"apache-tvm=={_VERSION} apache-tvm-ffi=={_FFI_VERSION} cloudpickle psutil tornado xgboost"
+    )
     searches = True
+
+    @classmethod
+    def absent(cls) -> str:
+        line = super().absent()
+        if line or _installed("apache-tvm") != _VERSION:
+            return line
+        return "" if _installed("apache-tvm-ffi") == _FFI_VERSION else f"pip install {cls.pip}"
 
     def reason_against(self, workload: ComparedWorkload, target: Target) -> str:
         operation = workload.operation
@@ -100,6 +111,14 @@ class Tvm(Provider):
             Built(None, note, tuple(search.progress)),
             kept=(compiled, arrays),
         )
+
+
+def _installed(distribution: str) -> str:
+    """Its version; '' where it was not installed by pip."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 class _Search:

@@ -260,7 +260,8 @@ def test_what_a_good_job_leaves_running_takes_nobodys_time(pool):
 def test_what_has_left_the_group_ends_with_its_worker(pool, tmp_path):
     note = tmp_path / "pid"
     assert only(pool, "leave_a_daemon", str(note)).failure.kind == "crashed"
-    assert not alive(int(note.read_text()))
+    # Killed it is, but the system takes a moment until it has no memory and then no state any more.
+    assert eventually(lambda: not alive(int(note.read_text())))
     assert still_works(pool)
 
 

@@ -11,7 +11,7 @@ import pytest
 from nest_evaluator import evaluate
 
 from tilewright import te
-from tilewright.schedule.intrinsics import byte_value
+from tilewright.schedule.dot_products import byte_value
 from tilewright.sketch.dot_tiles import Bf16TilesSketch, ByteTilesSketch, WordTilesSketch
 from tilewright.sketch.dot_windows import ByteWindowsSketch
 from tilewright.sketch.interface import SiteExpression
@@ -92,23 +92,28 @@ def convolution(
     return SiteExpression((a, w), (False, True), sums)
 
 
-@pytest.mark.parametrize(
-    ("kind", "target", "instruction"),
-    [
-        (ByteTilesSketch, VNNI, "vpdpbusd"),
-        (ByteWindowsSketch, VNNI, "vpdpbusd"),
-        (WordTilesSketch, AVX2, "vpmaddwd"),
-    ],
+KINDS = (
+    (ByteTilesSketch, VNNI, "vpdpbusd"),
+    (ByteWindowsSketch, VNNI, "vpdpbusd"),
+    (WordTilesSketch, AVX2, "vpmaddwd"),
 )
+CONVOLUTIONS = (
+    (4, 20, 7, 1, False),
+    (3, 16, -128, 1, False),
+    (8, 33, 0, 2, False),
+    (6, 16, 127, 1, False),
+    (4, 16, 0, 1, True),
+    (5, 32, 200, 2, True),
+)
+
+
 @pytest.mark.parametrize(
-    ("channels", "filters", "zero", "stride", "unsigned"),
+    ("kind", "target", "instruction", "channels", "filters", "zero", "stride", "unsigned"),
     [
-        (4, 20, 7, 1, False),
-        (3, 16, -128, 1, False),
-        (8, 33, 0, 2, False),
-        (6, 16, 127, 1, False),
-        (4, 16, 0, 1, True),
-        (5, 32, 200, 2, True),
+        # Each convolution by one kind of kernel; the others are slow.
+        pytest.param(*kind, *one, marks=() if n % len(KINDS) == k else pytest.mark.slow)
+        for n, one in enumerate(CONVOLUTIONS)
+        for k, kind in enumerate(KINDS)
     ],
 )
 def test_a_convolution_of_numbers_less_what_stands_for_0(

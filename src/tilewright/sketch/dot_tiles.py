@@ -249,7 +249,7 @@ class _DotTilesSketch(Sketch):
     def schedule(self, configuration: Configuration) -> SketchedKernel:
         """See :meth:`Sketch.schedule`."""
         # The intrinsics write operations of MLIR.
-        from tilewright.schedule import intrinsics
+        from tilewright.schedule import dot_products
 
         values: dict[str, Any] = dict(configuration.items)
         form, height = self._form, values["rows"]
@@ -269,7 +269,7 @@ class _DotTilesSketch(Sketch):
         def element(panel: Expr, row: Expr, lane: Expr) -> Expr:
             a = cast(wide, TensorRead(left, (row, g * size + e)))
             b = TensorRead(panels, (panel, g, lane, e))
-            taken = intrinsics.byte_value(a, zero, self._unsigned)
+            taken = dot_products.byte_value(a, zero, self._unsigned)
             total: Expr = summed(Binary("mul", taken, Cast(wide, b), wide), axis=[g, e])
             return total
 
@@ -306,7 +306,7 @@ class _DotTilesSketch(Sketch):
         stage.compute_at(result, outers[0])
         stage.set_scope("local")
         _, row, lane = stage.op.axis
-        dot = getattr(intrinsics, self.dots.intrinsic)
+        dot = getattr(dot_products, self.dots.intrinsic)
         more = (zero, self._unsigned) if self._takes_bytes else ()
         stage.tensorize(row if height > 1 else lane, dot(lanes, depth, height, *more))
         if isinstance(left.op, ComputeOp):
@@ -324,7 +324,7 @@ class _DotTilesSketch(Sketch):
 
     def _left(self) -> Tensor:
         """Rows with their depth side by side: the operand itself where it is that."""
-        from tilewright.schedule import intrinsics
+        from tilewright.schedule import dot_products
 
         form = self._form
         read, small = self._in_place, self._small(form.left.factor)
@@ -337,7 +337,7 @@ class _DotTilesSketch(Sketch):
             value = self._at(form.left, row, step, const(0, self.dots.dtype))
             if self.dots.wide:
                 value = cast(self.dots.wide, value)
-                return intrinsics.byte_value(value, small.zero, small.unsigned)
+                return dot_products.byte_value(value, small.zero, small.unsigned)
             flip = const(-128, self.dots.dtype)
             return Binary("xor", value, flip, value.dtype) if self._flips else value
 

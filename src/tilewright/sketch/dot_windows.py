@@ -165,7 +165,7 @@ class ByteWindowsSketch(Sketch):
     def schedule(self, configuration: Configuration) -> SketchedKernel:
         """See :meth:`Sketch.schedule`."""
         # The intrinsics write operations of MLIR.
-        from tilewright.schedule import intrinsics
+        from tilewright.schedule import dot_products
 
         values: dict[str, Any] = dict(configuration.items)
         found, lanes, size, height = self._found, self._lanes, self._group, values["rows"]
@@ -193,7 +193,7 @@ class ByteWindowsSketch(Sketch):
                 slides = any(dim is one for one in self._window)
                 where.append(place + o * dim.dilation if slides else place)
             read = TensorRead(image, (*where, row * step + g * size + e))
-            taken = intrinsics.byte_value(cast("i32", read), self._zero, True)
+            taken = dot_products.byte_value(cast("i32", read), self._zero, True)
             weight = Cast("i32", TensorRead(panels, (panel, o, g, lane, e)))
             total: Expr = summed(Binary("mul", taken, weight, "i32"), axis=[o, g, e])
             return total
@@ -228,7 +228,7 @@ class ByteWindowsSketch(Sketch):
         stage = schedule[sums]
         stage.compute_at(result, point)
         stage.set_scope("local")
-        dot = intrinsics.byte_dot(lanes, depth, height, self._zero, True, (window, step))
+        dot = dot_products.byte_dot(lanes, depth, height, self._zero, True, (window, step))
         stage.tensorize(stage.op.axis[-2 if height > 1 else -1], dot)
         copy = schedule[image]
         copy.compute_at(result, part)

@@ -12,7 +12,7 @@ from tilewright.errors import UserError
 from tilewright.files import parse_json
 from tilewright.ir.walk import string_attribute, walk
 from tilewright.schedule.codegen.machine import machine_for
-from tilewright.schedule.intrinsics import EXTENSIONS
+from tilewright.schedule.dot_products import EXTENSIONS
 from tilewright.target import Target
 
 

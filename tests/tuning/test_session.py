@@ -224,14 +224,14 @@ def test_a_variant_with_the_same_dispatches_is_not_searched_beside_another(
         programs: Programs, outcome: Outcome, rivals: Sequence[Company]
     ) -> list[tuple[Company, Finalist]]:
         (found,) = [one for one in rivals if one.build.name == "o3"]
-        judged = programs.compare([outcome.default, found.build], 10.0)
+        judged = programs.compare([outcome.default, found.build], 1.0)
         assert not isinstance(judged, str)
         return [(found, judged[1])]
 
     monkeypatch.setattr(variant_phase, "_compare_variants", compared)
     # The program of a variant that was not searched is handed back all the same.
     monkeypatch.setattr(outputs, "_faster", faster)
-    given = options(tmp_path, effort="thorough", variants=variants, kernels="on", max_trials=8)
+    given = options(tmp_path, effort="thorough", variants=variants, kernels="on", max_trials=4)
     result = tune(program, given)
     assert "the dispatches of o3 are those of default, where they are searched" in result.notes
     assert {row["variant"] for row in trials_of(tmp_path)} <= {"default", "data-tiling"}

@@ -160,7 +160,7 @@ def test_byte_dot_needs_the_extension() -> None:
         (32, "cpu:skylake-avx512", "zmm"),
     ],
 )
-@pytest.mark.parametrize(("m", "k"), [(1, 2), (4, 32)])
+@pytest.mark.parametrize(("m", "k"), [pytest.param(1, 2, marks=pytest.mark.slow), (4, 32)])
 def test_word_dot_uses_the_instruction(
     lanes: int, target: str, register: str, m: int, k: int
 ) -> None:

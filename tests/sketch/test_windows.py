@@ -42,7 +42,16 @@ def test_configurations_are_right(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["channels last", "channels first, stride 2", "depthwise", "blocked", "few outputs"]
+    "name",
+    [
+        "channels last",
+        "depthwise",
+        "blocked",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("channels first, stride 2", "few outputs")
+        ),
+    ],
 )
 def test_what_the_compiler_makes_of_the_default_is_right(name: str) -> None:
     expression = CASES[name]()

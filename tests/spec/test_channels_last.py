@@ -233,7 +233,11 @@ def dense() -> str:
 
 @pytest.mark.parametrize(
     "text",
-    [mobile(), decoding(), pytest.param(branching(), marks=pytest.mark.slow)],
+    [
+        pytest.param(mobile(), marks=pytest.mark.slow),
+        decoding(),
+        pytest.param(branching(), marks=pytest.mark.slow),
+    ],
     ids=["mobile", "decoding", "branching"],
 )
 def test_no_transpose_is_left_inside_and_numbers_stay_right(compiler: Compiler, text: str) -> None:

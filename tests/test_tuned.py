@@ -22,6 +22,7 @@ from tilewright.measure.device_options import (
 )
 from tilewright.measure.runtime import Device
 from tilewright.tuned import TunedProgram, check_results, usable
+from tilewright.tuning.outputs import VMFB
 from tuned_samples import HOST, matmul
 
 
@@ -53,7 +54,7 @@ def test_a_view_keeps_the_runtimes_memory() -> None:
     """A view of a result alone, whose memory later results would else be given."""
     device = Device(DeviceOptions.cpu(1))
     views = [
-        device.download(device.upload(np.full(4096, number, np.float32)), copy=False)[1:]
+        device.download(device.upload(np.full(65536, number, np.float32)), copy=False)[1:]
         for number in range(64)
     ]
     assert all((view == number).all() for number, view in enumerate(views))
@@ -62,17 +63,18 @@ def test_a_view_keeps_the_runtimes_memory() -> None:
 @pytest.mark.parametrize("cores", [1, 2])
 def test_a_result_may_outlive_its_device(cores: int, tmp_path: Path) -> None:
     """Until the process ends: in a process of its own, which a fault would end."""
-    (tmp_path / "p.vmfb").write_bytes(CompilerSession(HOST).compile(matmul()))
+    (tmp_path / "p.vmfb").write_bytes(CompilerSession(HOST).compile(matmul(m=512)))
     code = f"""
 import numpy as np
 from tilewright.measure.device_options import DeviceOptions, Parameters
 from tilewright.measure.runtime import Device
 device = Device(DeviceOptions.cpu({cores}), shared=False)
 program = device.load({str(tmp_path / "p.vmfb")!r}, Parameters(()), {{}})
-ones = [device.upload(np.ones((64, 64), np.float32)) for _ in range(2)]
+ones = [device.upload(np.ones((rows, 64), np.float32)) for rows in (512, 64)]
 found = program.bind("main", ones)().get_variant(0)
 kept = device.download(found.deref(device.bindings.HalBufferView), copy=False)
 del found, program, ones, device
+assert kept.base is not None
 assert (kept == 64).all()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -92,15 +94,22 @@ def test_an_array_without_elements_is_not_copied() -> None:
     assert not usable(np.zeros((0, 3), np.float32))[1]
 
 
-def called(mlir: str, folder: Path, *arguments: np.ndarray) -> list[np.ndarray]:
-    """The results of a program's `main`, called as one that was tuned."""
+def loaded(mlir: str, folder: Path) -> TunedProgram:
+    """A program's `main` as one that was tuned."""
     (folder / "p.vmfb").write_bytes(CompilerSession(HOST).compile(mlir))
     program = TunedProgram.__new__(TunedProgram)
     program._device = Device(DeviceOptions.cpu(1), shared=False)
-    program._program = program._device.load(str(folder / "p.vmfb"), Parameters(()), {})
+    program.folder, program._archives, program._copies = folder, Parameters(()), {}
+    (folder / "p.vmfb").rename(folder / VMFB)
+    program.reload({})
     program.function, program._batch = "main", True
+    return program
+
+
+def called(mlir: str, folder: Path, *arguments: np.ndarray) -> list[np.ndarray]:
+    """The results of a program's `main`, called as one that was tuned."""
     given = [(one, one.shape, one.dtype) for one in arguments]
-    return program.call(given)
+    return loaded(mlir, folder).call(given)
 
 
 def test_copies_of_arguments_last_as_long_as_the_call(tmp_path: Path) -> None:
@@ -118,6 +127,51 @@ func.func @main(%a: {kind}, %b: {kind}, %c: {kind}) -> {kind} {{
         array[:] = number
     (found,) = called(mlir, tmp_path, *odd)
     np.testing.assert_array_equal(found, np.full(4096, 77, np.float32))
+
+
+ANY_SIZE = """
+#map = affine_map<(d0) -> (d0)>
+func.func @main(%a: tensor<?xf32>, %b: f32) -> tensor<?xf32> {
+  %c0 = arith.constant 0 : index
+  %size = tensor.dim %a, %c0 : tensor<?xf32>
+  %empty = tensor.empty(%size) : tensor<?xf32>
+  %c = linalg.generic {indexing_maps = [#map, #map], iterator_types = ["parallel"]}
+      ins(%a : tensor<?xf32>) outs(%empty : tensor<?xf32>) {
+  ^bb0(%one: f32, %old: f32):
+    %d = arith.mulf %one, %b : f32
+    linalg.yield %d : f32
+  } -> tensor<?xf32>
+  return %c : tensor<?xf32>
+}
+"""
+
+
+@pytest.mark.parametrize("count", [96, 80_000])
+def test_calls_use_what_they_are_given(count: int, tmp_path: Path) -> None:
+    """Whatever the calls before were given, of which copies keep their place."""
+    program, results = loaded(ANY_SIZE, tmp_path), []
+    sizes = [count, count, count - 1, count]
+    for number, (size, offset) in enumerate(zip(sizes, [4, 4, 4, 0], strict=True)):
+        array = aligned(size, offset)
+        array[:] = number + 1
+        results.append(program(array, 2.0))
+        array[:] = -1
+    for number, (found, size) in enumerate(zip(results, sizes, strict=True)):
+        np.testing.assert_array_equal(found, np.full(size, 2 * (number + 1), np.float32))
+
+
+def test_equal_numbers_that_differ_are_told_apart(tmp_path: Path) -> None:
+    program, array = loaded(ANY_SIZE, tmp_path), aligned(16, 4)
+    array[:] = 1
+    signs = [np.signbit(program(array, zero)).all() for zero in (0.0, -0.0, 0.0)]
+    assert signs == [False, True, False]
+
+
+def test_an_argument_too_few_is_an_error_after_a_call_too(tmp_path: Path) -> None:
+    program, array = loaded(ANY_SIZE, tmp_path), aligned(16, 4)
+    program(array, 2.0)
+    with pytest.raises(UserError, match="the call failed"):
+        program(array)
 
 
 @pytest.mark.parametrize("offset", [0, 4])

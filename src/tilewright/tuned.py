@@ -1,16 +1,18 @@
 """A tuned program as a callable of this process: NumPy's arrays in, NumPy's arrays out.
 
 What lies in memory as the runtime takes it (row by row, at an address that is a multiple of 64) is
-not copied: arguments and weights are used where they are, and results are the runtime's own memory.
+not copied: arguments and weights are used where they are, and results, but for small ones, are the
+runtime's own memory.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,13 @@ from tilewright.tuning.result import TuneResult, result_of
 # What a program keeps in memory, about: its constants and weights, which kernels read in an order
 # of their own, filled up to whole tiles; and what a call computes.
 _OF_FILES, _LEAST_BYTES = 1.3, 8 << 20
+# Copies of arguments up to so many bytes keep their memory for the next call; what is copied faster
+# than Python tells an address, behind a program that leaves nothing else in the caches.
+_KEPT_BYTES, _SMALL_BYTES = 16 << 20, 256 << 10
+
+Given = tuple[NDArray[Any], Sequence[int], np.dtype[Any]]
+"""A tensor: its elements row by row in an array of any type, its shape, the type of its
+elements."""
 
 
 class TunedProgram:
@@ -77,6 +86,7 @@ class TunedProgram:
         way = replace(way, huge_pages=huge_pages_allowed())
         self._device, self._batch = _device(way), way.schedules_batch
         self._archives = Parameters(tuple(archives) if weights is None else ())
+        self._copies: dict[int, _Copy] = {}
         self.reload(weights or {})
 
     def reload(self, weights: Mapping[tuple[str, str], NDArray[Any]]) -> None:
@@ -99,6 +109,8 @@ class TunedProgram:
             raise UserError(f"{vmfb}: cannot be loaded: {reason(error)}") from error
         # The program does not keep them, and until now the one before it read its own.
         self._weights = given
+        # The last call's arguments, and that call of the program.
+        self._bound: tuple[list[Any], Callable[[], Any]] | None = None
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the program.
@@ -116,14 +128,11 @@ class TunedProgram:
         results = self.call([_given(argument) for argument in arguments])
         return results[0] if len(results) == 1 else tuple(results)
 
-    def call(
-        self, arguments: Sequence[int | float | tuple[NDArray[Any], Sequence[int], np.dtype[Any]]]
-    ) -> list[Any]:
+    def call(self, arguments: Sequence[int | float | Given]) -> list[Any]:
         """Run the program on memory.
 
         Args:
-            arguments: numbers; for a tensor its elements row by row in an array of any type, its
-                shape and the type of its elements.
+            arguments: numbers and tensors.
 
         Returns:
             Its results: arrays, and numbers.
@@ -134,18 +143,19 @@ class TunedProgram:
         packed: list[Any] = []
         borrowed: list[NDArray[Any]] = []
         self.copied = 0
-        for argument in arguments:
+        for place, argument in enumerate(arguments):
             if isinstance(argument, int | float):
                 packed.append(argument)
                 continue
-            data, copied = usable(argument[0])
-            self.copied += copied
+            data, view = self._argument(place, argument)
             borrowed.append(data)
-            packed.append(self._device.borrow(data, argument[1], argument[2]))
+            packed.append(view)
         try:
-            call = self._program.bind(self.function, packed)
+            bound = self._bound
+            if bound is None or not _same(bound[0], packed):
+                bound = self._bound = packed, self._program.bind(self.function, packed)
             with scheduled_as_batch(self._batch):
-                results = call()
+                results = bound[1]()
         except (ValueError, RuntimeError) as error:
             raise UserError(f"{self.function}: the call failed: {reason(error)}") from error
         view = self._device.bindings.HalBufferView
@@ -155,12 +165,47 @@ class TunedProgram:
             for one in found
         ]
 
+    def _argument(self, place: int, given: Given) -> tuple[NDArray[Any], Any]:
+        """An argument as the runtime can use it, to be kept until the call has ended, and the
+        runtime's view of it. A copy that is not large is made where the last call's was."""
+        array, shape, dtype = given
+        kept = self._copies.get(place)
+        # Where small ones lie is not asked: that takes as long as a copy.
+        if kept is not None and (array.nbytes <= _SMALL_BYTES or _lies_badly(array)):
+            data = kept.data
+            was = data.shape, data.dtype, kept.shape, kept.dtype
+            if was == (array.shape, array.dtype, shape, dtype):
+                data[...] = array
+                self.copied += 1
+                return data, kept.view
+        data, copied = usable(array)
+        view = self._device.borrow(data, shape, dtype)
+        self.copied += copied
+        if copied and data.nbytes <= _KEPT_BYTES:
+            self._copies[place] = _Copy(data, shape, dtype, view)
+        return data, view
+
     def _result(self, view: Any, borrowed: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """An array of the runtime's memory; one of its own where a program hands back what it was
-        given, since that goes with the call."""
+        """An array of the runtime's memory, or of its own: of small ones, and where a program hands
+        back what it was given, since that goes with the call."""
         array = self._device.download(view, False)
-        lent = any(np.may_share_memory(array, one) for one in borrowed)
+        lent = array.base is not None and any(np.may_share_memory(array, one) for one in borrowed)
         return array.copy() if lent else array
+
+
+def _same(some: Sequence[object], others: Sequence[object]) -> bool:
+    """Whether they are the very same, in order: of 0.0 and -0.0, which are equal, both count."""
+    return len(some) == len(others) and all(map(operator.is_, some, others))
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """An argument that was copied: where to, as what, and the runtime's view of it."""
+
+    data: NDArray[Any]
+    shape: Sequence[int]
+    dtype: np.dtype[Any]
+    view: Any
 
 
 def load(
@@ -198,18 +243,21 @@ def usable(array: NDArray[Any]) -> tuple[NDArray[Any], bool]:
     """
     if not array.size:
         return np.empty(ALIGNMENT, np.uint8)[:0], False
-    address = array.__array_interface__["data"][0]
-    lies_well = array.flags.c_contiguous and address % ALIGNMENT == 0
-    if lies_well and array.flags.writeable:
-        return array, False
-    if lies_well:
+    if not _lies_badly(array):
         # The runtime borrows only what may be written, and writes to no argument.
-        return owned(array), False
+        return array if array.flags.writeable else owned(array), False
     space = np.empty(array.nbytes + ALIGNMENT, np.uint8)
-    begin = -space.ctypes.data % ALIGNMENT
-    place = space[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    begin = -space.__array_interface__["data"][0] % ALIGNMENT
+    place: NDArray[Any] = np.ndarray(array.shape, array.dtype, space, begin)
     place[...] = array
     return place, True
+
+
+def _lies_badly(array: NDArray[Any]) -> bool:
+    """Whether the runtime cannot use an array where it lies."""
+    return not array.flags.c_contiguous or bool(
+        array.__array_interface__["data"][0] % ALIGNMENT and array.size
+    )
 
 
 def check_results(
@@ -279,7 +327,7 @@ def reason(error: BaseException) -> str:
     return said[0].rpartition(".c:")[2].partition(": ")[2].partition("; while")[0] or said[0]
 
 
-def _given(argument: Any) -> int | float | tuple[NDArray[Any], Sequence[int], np.dtype[Any]]:
+def _given(argument: Any) -> int | float | Given:
     if isinstance(argument, int | float):
         return argument
     array = np.asarray(argument)

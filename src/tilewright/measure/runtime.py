@@ -27,6 +27,9 @@ from tilewright.measure.device_options import (
 )
 from tilewright.measure.inputs import InputFile, InputSet, ScalarInput
 
+# Results up to so many bytes are copied where their memory may be handed out: behind a program of
+# milliseconds, which leaves nothing else in the caches, an owner for it takes 40 us to be made.
+_SMALL_BYTES = 64 << 10
 # Parameters of glibc's mallopt.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
@@ -136,22 +139,21 @@ class Device:
 
         Args:
             view: a buffer view of this device.
-            copy: whether the array has memory of its own; else it is the buffer's, which it keeps
-                alive with this device, where the host can see that.
+            copy: whether the array has memory of its own, as small ones have; else it is the
+                buffer's, which it keeps alive with this device, where the host can see that.
         """
         buffer, shape, element_type = view.get_buffer(), view.shape, view.element_type
         kind = self._dtypes.get(element_type)
         if kind is None:
             kind = np.dtype(self.bindings.HalElementType.map_to_dtype(element_type))
             self._dtypes[element_type] = kind
-        length = math.prod(shape)
-        if length == 0:
+        if 0 in shape:
             return np.empty(shape, kind)
         usage, memory = self._mappable
         if not (buffer.allowed_usage() & usage and buffer.memory_type() & memory):
-            buffer = self._staged(buffer, length * kind.itemsize)
-        host = np.frombuffer(buffer.map(), kind, length).reshape(shape)
-        return np.array(host) if copy else owned(host, self)
+            buffer = self._staged(buffer, math.prod(shape) * kind.itemsize)
+        host: NDArray[Any] = np.ndarray(shape, kind, buffer.map())
+        return host.copy() if copy or host.nbytes <= _SMALL_BYTES else owned(host, self)
 
     def _staged(self, source: Any, size: int) -> Any:
         """A copy of a buffer in memory that the host can map.

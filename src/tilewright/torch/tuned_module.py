@@ -292,7 +292,7 @@ def _line(tree: Any) -> str:
 
 
 def _taken(result: Any, dtype: torch.dtype | None) -> Any:
-    """A result as the module returns it: the runtime's memory, unless its type differs."""
+    """A result as the module returns it: of the same memory, unless its type differs."""
     if dtype is None or not isinstance(result, np.ndarray):
         return result
     bits = _UNKNOWN_TO_NUMPY.get(result.dtype)

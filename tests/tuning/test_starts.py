@@ -11,13 +11,22 @@ from typing import Any
 import pytest
 from played_run import played_context, played_task, played_variant
 
+from tilewright.errors import UserError
 from tilewright.store import Database
 from tilewright.tuning import starts
 from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.options import TuneOptions
+from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.stages import DispatchCompiler
-from tilewright.tuning.starts import _batch, _layouts, _left_s, _try_group, _try_openings
-from tilewright.tuning.variants import CHANNELS_LAST, Variant
+from tilewright.tuning.starts import (
+    _batch,
+    _layouts,
+    _left_s,
+    _try_group,
+    _try_openings,
+    plan_starts,
+)
+from tilewright.tuning.variants import CHANNELS_LAST, DEFAULT_VARIANT, Variant
 
 
 @pytest.fixture
@@ -64,6 +73,45 @@ def test_channels_last_come_first_where_there_are_convolutions(
     assert layouts("linalg.matmul") == ["default"]
     context.options = TuneOptions(effort="quick", variants=(CHANNELS_LAST,))
     assert layouts("linalg.conv_2d_nchw_fchw") == ["channels-last"], "what the user names"
+
+
+@pytest.mark.parametrize(
+    ("layouts", "clock_s", "read"),
+    [
+        ([CHANNELS_LAST, DEFAULT_VARIANT], 29.0, ["channels-last"]),
+        ([CHANNELS_LAST, DEFAULT_VARIANT], 31.0, []),  # time is short
+        ([DEFAULT_VARIANT, CHANNELS_LAST], 29.0, []),  # it has been read
+        ([], 29.0, []),
+    ],
+)
+@pytest.mark.parametrize("compiles", [True, False])
+def test_the_layout_that_starts_begin_with_is_read_ahead(
+    layouts: list[Variant],
+    clock_s: float,
+    read: list[str],
+    compiles: bool,
+    tmp_path: Path,
+    store: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    context, _ = played_context(tmp_path, store)
+    context.options = replace(context.options, time_limit_s=100.0)
+    context.deadlines = Deadlines(100.0, 0.0, lambda: clock_s)
+    asked: list[str] = []
+
+    def reading(_: Any, layout: Variant) -> Any:
+        asked.append(layout.name)
+        if not compiles:
+            raise UserError("it does not compile")
+        return PreparedVariant(layout, (), [])
+
+    monkeypatch.setattr(starts, "_layouts", lambda *_: layouts)
+    monkeypatch.setattr(starts, "_read", reading)
+    plan = plan_starts(context, played_variant())
+    assert plan.layouts == layouts
+    assert asked == read
+    found = [plan.ahead.variant.name] if plan.ahead is not None else []
+    assert found == (read if compiles else [])
 
 
 def test_measuring_what_is_compiled_ends_where_the_time_is_over(

@@ -33,6 +33,7 @@ from tilewright.tuning.defaults import MEASURING, leave_all, measure_defaults
 from tilewright.tuning.dry_run import DryRunResult, dry_run
 from tilewright.tuning.event_log import recorded
 from tilewright.tuning.events import Listener, Note, ProgramMeasured, RunEnded, ignore
+from tilewright.tuning.extract_tasks import Extraction
 from tilewright.tuning.extraction import extract, use_given_arguments
 from tilewright.tuning.goals import GoalWatch, check_goals
 from tilewright.tuning.how_to_run import leave_workers_out
@@ -63,7 +64,7 @@ from tilewright.tuning.session_stages import (
     SessionStage,
     SessionStages,
 )
-from tilewright.tuning.starts import make_starts
+from tilewright.tuning.starts import make_starts, plan_starts
 from tilewright.tuning.suggestions import settled, suggestions
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.variant_phase import choose_variants
@@ -256,18 +257,21 @@ class TuningSession:
             )
         if self.options.no_verify:
             context.note(outputs.UNVERIFIED, warning=True)
-        with (
-            context.phase("compile", "the program as the compiler makes it"),
-            compiling(context, Build("default", DEFAULT_VARIANT)) as compiled,
-        ):
-            extraction = extract(context, sites=True)
-            programs = open_programs(
-                context, extraction.signatures, extraction.limits, extraction.rounds
-            )
-            if any(-1 in (kind.shape or ()) for kind in programs.signature.inputs):
-                context.arguments = argument_sizes(programs.inputs)
+        what = "the program as the compiler makes it"
+        with compiling(context, Build("default", DEFAULT_VARIANT)) as compiled:
+            with context.phase("compile", what):
                 extraction = extract(context, sites=True)
-            default = compiled()
+                programs = open_programs(
+                    context, extraction.signatures, extraction.limits, extraction.rounds
+                )
+                if any(-1 in (kind.shape or ()) for kind in programs.signature.inputs):
+                    context.arguments = argument_sizes(programs.inputs)
+                    extraction = extract(context, sites=True)
+            # The compiler seldom has work for all cores.
+            first = self._first_tasks(context, extraction)
+            plan = plan_starts(context, first) if self.stages.searches else None
+            with context.phase("compile", what):
+                default = compiled()
             programs.seconds_each = default.seconds
             if not default.ok:
                 raise UncompilableError(f"{self.source}: {default.error}")
@@ -277,20 +281,18 @@ class TuningSession:
         with context.phase("measure", "the program by default"):
             default_s = self._measure_default(programs, default)
             model = check_model(programs)
-            count = sum(dispatch.count for dispatch in extraction.dispatches)
+            count, read_for = sum(d.count for d in extraction.dispatches), context.target
             default_s = leave_workers_out(programs, default, default_s, count)
             context.emit(ProgramMeasured("default", default_s, True))
         context.begin(context.options.digest(), "run of this program with these options")
         with context.ending():
-            with context.phase("dispatches", "reading the dispatches"):
-                begin = time.monotonic()
-                first = read_tasks(context, extraction)
-                context.deadlines.took(READING, time.monotonic() - begin)
-                context.suggested = suggestions(context, first)
-                context.settled = settled(context)
+            if context.target != read_for:
+                first, plan = self._first_tasks(context, extraction), None
+            context.suggested = suggestions(context, first)
+            context.settled = settled(context)
             outcome = Outcome(default, default_s, model)
             if self.stages.searches:
-                starts = make_starts(programs, self.stages, outcome, first)
+                starts = make_starts(programs, self.stages, outcome, first, plan)
                 chosen = choose_variants(programs, outcome, first, starts)
             else:
                 chosen = [Contender(Company(first, default), default_s)]
@@ -303,6 +305,14 @@ class TuningSession:
         return result
 
     # -- the program ---------------------------------------------------------------------------
+
+    def _first_tasks(self, context: RunContext, extraction: Extraction) -> PreparedVariant:
+        """The tasks of the program as the compiler takes it apart."""
+        with context.phase("dispatches", "reading the dispatches"):
+            begin = time.monotonic()
+            first = read_tasks(context, extraction)
+            context.deadlines.took(READING, time.monotonic() - begin)
+        return first
 
     def _measure_default(self, programs: Programs, default: Build) -> float:
         failure = programs.make_reference(default)

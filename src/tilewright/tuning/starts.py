@@ -60,12 +60,48 @@ _TO_MEASURE = 0.4
 # Times what a program should take. (A quantised ResNet-18 without dot products of bytes took 47
 # times that, and all of its layers had a kernel so; a RegNet took 13, and lost: 22 ms for 17.)
 _VERY_SLOW = 30.0
+# Of the time: what must be left when a layout is read before it is known what the program takes.
+_EARLY = 0.7
 # Candidates for each core that are compiled before they are measured.
 _BATCH = 8
 
 
+@dataclass(frozen=True)
+class StartPlan:
+    """The layouts that starts are made of, in turn; `ahead`: the first one's dispatches, where it
+    is not the compiler's own and was read already."""
+
+    layouts: Sequence[Variant]
+    ahead: PreparedVariant | None = None
+
+
+def plan_starts(context: RunContext, first: PreparedVariant) -> StartPlan:
+    """What `make_starts` begins with, while nothing is measured.
+
+    Args:
+        context: the run.
+        first: the dispatches of the compiler's own variant, with its sites.
+
+    Returns:
+        The layouts; the first one is not read where time is short already, or where it does not
+        compile, as is told when its turn has come.
+    """
+    layouts, left = _layouts(context, first), context.left_s
+    late = left is not None and left < _EARLY * (context.options.time_limit_s or 0.0)
+    if late or not layouts or layouts[0].name == first.variant.name:
+        return StartPlan(layouts)
+    try:
+        return StartPlan(layouts, _read(context, layouts[0]))
+    except UserError:
+        return StartPlan(layouts)
+
+
 def make_starts(
-    programs: Programs, stages: SessionStages, outcome: Outcome, first: PreparedVariant
+    programs: Programs,
+    stages: SessionStages,
+    outcome: Outcome,
+    first: PreparedVariant,
+    plan: StartPlan | None = None,
 ) -> list[Company]:
     """A program with kernels for each layout, from measured defaults of the sketches.
 
@@ -74,14 +110,15 @@ def make_starts(
         stages: what compiles and measures kernels.
         outcome: gets the variants whose dispatches were measured, and why there is no start.
         first: the dispatches of the compiler's own variant, with its sites.
+        plan: by default it is made now.
 
     Returns:
         Programs with right results; none where no kernels are tried.
     """
     context = programs.context
     starts: list[Company] = []
-    layouts = _layouts(context, first)
-    took_s = 0.0
+    plan = plan or plan_starts(context, first)
+    layouts, took_s = plan.layouts, 0.0
     for number, layout in enumerate(layouts):
         begin = time.monotonic()
         late = _too_late(context, took_s) if number else _left_s(context) == 0.0
@@ -90,7 +127,8 @@ def make_starts(
             if not context.stopping:
                 context.note(f"no time for kernels in these layouts: {left} (--time-limit)")
             break
-        prepared = _prepare(programs, outcome, first, layout)
+        known = [first] if plan.ahead is None else [first, plan.ahead]
+        prepared = _prepare(programs, outcome, known, layout)
         if prepared is not None:
             start = _start(programs, stages, outcome, prepared, len(layouts))
             starts += [start] if start is not None else []
@@ -153,23 +191,30 @@ def _left_s(context: RunContext, kernels: int = 0) -> float | None:
     return None if left is None else max(0.0, left - start_s(context, kernels_s))
 
 
+def _read(context: RunContext, layout: Variant) -> PreparedVariant:
+    """The dispatches of a layout. Raises UserError where it does not compile."""
+    with context.phase("dispatches", f"reading those of {layout.name}"):
+        begin = time.monotonic()
+        extraction = extract(context, layout, sites=True)
+        context.deadlines.took(EXTRACTING, time.monotonic() - begin)
+        return read_tasks(context, extraction, layout)
+
+
 def _prepare(
-    programs: Programs, outcome: Outcome, first: PreparedVariant, layout: Variant
+    programs: Programs, outcome: Outcome, read: Sequence[PreparedVariant], layout: Variant
 ) -> PreparedVariant | None:
-    """The dispatches of a layout, each measured; None where it has nothing of its own."""
-    context = programs.context
-    prepared = first
-    if layout.name != first.variant.name:
+    """The dispatches of a layout, each measured; None where it has nothing of its own. Of those
+    that were read already the first are the compiler's own."""
+    context, first = programs.context, read[0]
+    prepared = next((one for one in read if one.variant.name == layout.name), None)
+    if prepared is None:
         try:
-            with context.phase("dispatches", f"reading those of {layout.name}"):
-                begin = time.monotonic()
-                extraction = extract(context, layout, sites=True)
-                context.deadlines.took(EXTRACTING, time.monotonic() - begin)
-                prepared = read_tasks(context, extraction, layout)
+            prepared = _read(context, layout)
         except UserError as error:
             outcome.variants[layout.name] = str(error)
             context.emit(ProgramMeasured(layout.name, None, False, str(error)))
             return None
+    if prepared is not first:
         known = {facts.tunable.digest for facts in first.sites if facts.tunable is not None}
         if all(f.tunable is None or f.tunable.digest in known for f in prepared.sites):
             return None

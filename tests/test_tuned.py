@@ -96,11 +96,10 @@ def test_an_array_without_elements_is_not_copied() -> None:
 
 def loaded(mlir: str, folder: Path) -> TunedProgram:
     """A program's `main` as one that was tuned."""
-    (folder / "p.vmfb").write_bytes(CompilerSession(HOST).compile(mlir))
+    (folder / VMFB).write_bytes(CompilerSession(HOST).compile(mlir))
     program = TunedProgram.__new__(TunedProgram)
     program._device = Device(DeviceOptions.cpu(1), shared=False)
     program.folder, program._archives, program._copies = folder, Parameters(()), {}
-    (folder / "p.vmfb").rename(folder / VMFB)
     program.reload({})
     program.function, program._batch = "main", True
     return program

@@ -170,7 +170,7 @@ class TunedProgram:
         runtime's view of it. A copy that is not large is made where the last call's was."""
         array, shape, dtype = given
         kept = self._copies.get(place)
-        # Where small ones lie is not asked: that takes as long as a copy.
+        # Where small ones lie is not asked once one was copied: that takes as long as a copy.
         if kept is not None and (array.nbytes <= _SMALL_BYTES or _lies_badly(array)):
             data = kept.data
             was = data.shape, data.dtype, kept.shape, kept.dtype
@@ -255,9 +255,8 @@ def usable(array: NDArray[Any]) -> tuple[NDArray[Any], bool]:
 
 def _lies_badly(array: NDArray[Any]) -> bool:
     """Whether the runtime cannot use an array where it lies."""
-    return not array.flags.c_contiguous or bool(
-        array.__array_interface__["data"][0] % ALIGNMENT and array.size
-    )
+    address: int = array.__array_interface__["data"][0]
+    return not array.flags.c_contiguous or address % ALIGNMENT != 0
 
 
 def check_results(

@@ -132,7 +132,8 @@ def compile_program(
 
 @contextmanager
 def compiling(context: RunContext, wanted: Build) -> Iterator[Callable[[], Build]]:
-    """Compile a program of a run while something else is done; both take one core for the most.
+    """Compile a program of a run while something else is done: the compiler seldom has work for all
+    cores.
 
     With one thread it is compiled when it is asked for.
 

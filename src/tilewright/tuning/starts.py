@@ -119,6 +119,7 @@ def make_starts(
     starts: list[Company] = []
     plan = plan or plan_starts(context, first)
     layouts, took_s = plan.layouts, 0.0
+    read = [first] if plan.ahead is None else [first, plan.ahead]
     for number, layout in enumerate(layouts):
         begin = time.monotonic()
         late = _too_late(context, took_s) if number else _left_s(context) == 0.0
@@ -127,8 +128,7 @@ def make_starts(
             if not context.stopping:
                 context.note(f"no time for kernels in these layouts: {left} (--time-limit)")
             break
-        known = [first] if plan.ahead is None else [first, plan.ahead]
-        prepared = _prepare(programs, outcome, known, layout)
+        prepared = _prepare(programs, outcome, read, layout)
         if prepared is not None:
             start = _start(programs, stages, outcome, prepared, len(layouts))
             starts += [start] if start is not None else []

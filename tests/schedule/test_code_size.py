@@ -52,3 +52,18 @@ def test_what_occurs_twice_counts_once() -> None:
     c = te.compute((16,), squares, name="c")
     (kernel,) = te.lower(te.create_schedule(c), [a, c]).program.kernels
     assert operations_written(kernel.body, WIDTHS) == 1 + 20
+
+
+@pytest.mark.parametrize(
+    ("extent", "registers"),
+    # Eight vectors of four registers are written out, more become a loop; then what is left over.
+    [(8, 1), (32 * 8, 4 * 8), (32 * 9, 4), (32 * 1000 + 24, 4 + 2 + 1), (1 << 20, 4)],
+)
+def test_many_vectors_are_a_loop_and_count_once(extent: int, registers: int) -> None:
+    a = te.placeholder((extent,), "f32", name="a")
+    c = te.compute((extent,), lambda i: a[i] * 2.0, name="c")
+    schedule = te.create_schedule(c)
+    schedule[c].vectorize(c.op.axis[0])
+    (kernel,) = te.lower(schedule, [a, c]).program.kernels
+    assert operations_written(kernel.body, WIDTHS) == registers * 2
+    check_size(te.lower(schedule, [a, c]).program, WIDTHS)

@@ -32,6 +32,9 @@ from tilewright.tuning.worker_tasks import compile_candidate
 MARGIN = 0.01
 # The speed-up from which the best of those of which none is certain is looked at once more, alone.
 _WORTH_A_LOOK = 1.02
+# Seconds for comparing a task's finalists, but for the rounds that any verdict takes, and for the
+# turn of one of them in a round: of what takes longer few calls say enough.
+_LONGEST_S, _LONG_SAMPLE_S = 30.0, 0.2
 _TIMEOUT_S = 300.0
 # Steps of which the deadlines know what they take: a trial, a finalist's program, comparing the
 # finalists of a task. The first of their programs is expected to take as long as some trials.
@@ -370,9 +373,9 @@ def _compare(
     assert task.default_s is not None
     policy = ComparisonPolicy(
         rounds=context.options.effort_preset.confirm_rounds,
-        max_s=max(5.0, 40.0 * task.default_s),
+        max_s=max(5.0, min(40.0 * task.default_s, _LONGEST_S)),
         margin=MARGIN,
-        min_sample_s=max(0.006, 0.5 * task.default_s * task.repeats),
+        min_sample_s=max(0.006, min(0.5 * task.default_s * task.repeats, _LONG_SAMPLE_S)),
         seed=context.options.seed,
         clear=CLEAR,
     )

@@ -23,6 +23,8 @@ from tilewright.tuning.variants import (
 _CHOSEN_VARIANTS = "chosen variants"
 # Seconds for a first look at a program.
 _LOOK_S = 0.3
+# And for a first comparison of programs.
+_FIRST_LOOK_S = 30.0
 # Of the best one's time, up to which a program is compared with care.
 _NEAR = 1.4
 # A second start is searched if it takes no more than this much of the best one's time.
@@ -169,15 +171,18 @@ def _compare_variants(programs: Programs, builds: Sequence[Build]) -> dict[str, 
     """Each build's time relative to the first one's; or what failed.
 
     A first look in few rounds; those that are not far behind are then compared with care, unless
-    there is one that leaves all others far behind.
+    there is one that leaves all others far behind, or the calls take so long that no more rounds
+    of them can be had and each is long enough to be told apart by few.
     """
-    judged = programs.compare(builds, 30.0, rounds=3)
+    begin = time.monotonic()
+    judged = programs.compare(builds, _FIRST_LOOK_S, rounds=3)
+    took_s = time.monotonic() - begin
     if isinstance(judged, str):
         return judged
     ratios = {b.name: f.ratio.value for b, f in zip(builds, judged, strict=True)}
     most = _NEAR * min(ratios.values())
     close = [builds[0], *(b for b in builds[1:] if ratios[b.name] <= most)]
-    if sum(ratios[b.name] <= most for b in close) == 1:
+    if took_s > _FIRST_LOOK_S or sum(ratios[b.name] <= most for b in close) == 1:
         return ratios
     again = programs.compare(close, 45.0)
     if isinstance(again, str):

@@ -16,7 +16,7 @@ from iree.compiler.dialects import arith, gpu, memref, scf, vector
 from tilewright.schedule import nest
 from tilewright.schedule.codegen.allocation import Allocator
 from tilewright.schedule.codegen.extern import ImportedFunctions
-from tilewright.schedule.codegen.machine import Processor
+from tilewright.schedule.codegen.machine import PIECES_UNROLLED, Processor
 from tilewright.schedule.codegen.memory import Storage
 from tilewright.schedule.codegen.sums import is_vector
 from tilewright.schedule.codegen.values import ValueEmitter
@@ -37,8 +37,6 @@ from tilewright.schedule.unrolling import (
 
 #: Statements that unrolling may make of one kernel. Compilers take minutes for more.
 MOST_STATEMENTS = 8192
-# Vectors of one vectorized loop that are written out; more become a loop over them.
-_PIECES_UNROLLED = 8
 # Vectors of different lengths behind the longest ones that are made instead of one with a mask.
 _MOST_PIECES = 2
 # Cache lines that one hint fetches at most: more are no longer a hint.
@@ -314,7 +312,7 @@ class KernelEmitter(ValueEmitter):
         widths = self.processor.widths
         (count, lanes), rest = widths.pieces(end - first, widest_bytes(loop.body))
         done = first
-        if count > _PIECES_UNROLLED:
+        if count > PIECES_UNROLLED:
             self._loop(
                 loop.var.name,
                 count,

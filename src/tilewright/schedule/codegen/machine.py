@@ -29,6 +29,8 @@ _SPIRV_LANES = 4
 _ROUNDING = frozenset({"avx", "neon", "sse4.1"})
 # What Linux calls extensions of Arm processors, and LLVM's names.
 _ARM_NAMES = {"asimd": "neon", "asimddp": "dotprod", "fphp": "fullfp16", "asimdhp": "fullfp16"}
+#: Vectors of one vectorized loop that are written out; more become a loop over them.
+PIECES_UNROLLED = 8
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,20 @@ class Widths:
         count, rest = divmod(extent, longest)
         lanes = [1 << bit for bit in reversed(range(rest.bit_length())) if rest >> bit & 1]
         return (count, longest), lanes
+
+    def registers_written(self, extent: int, element_bytes: int) -> int:
+        """Registers that a loop's vectors take in code: many vectors are a loop, written once.
+
+        >>> Widths(register=32, vector=128).registers_written(8192 + 8, element_bytes=4)
+        5
+
+        Args:
+            extent: iterations of the loop.
+            element_bytes: of the widest element that it computes with.
+        """
+        (count, longest), rest = self.pieces(extent, element_bytes)
+        written = [longest] * (1 if count > PIECES_UNROLLED else count) + rest
+        return sum(-(-lanes * element_bytes // self.register) for lanes in written)
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,8 @@ def operations_written(
     stmt: nest.Stmt, widths: Widths, unrolled: frozenset[Var] = frozenset()
 ) -> int:
     """Operations on registers in the code of a statement: what is unrolled counts as often as it is
-    written out, a vector as the registers that it takes, a loop's body once.
+    written out, a vector as the registers that it takes, a loop's body once, and so is a loop that
+    many vectors become.
 
     Args:
         stmt: a kernel's body, or a part of it.
@@ -62,7 +63,7 @@ def operations_written(
             known = unrolled | {loop.var} if kind == nest.UNROLLED else unrolled
             inside = operations_written(loop.body, widths, known)
             if kind == nest.VECTORIZED:
-                return inside * -(-loop.extent * widest_bytes(loop.body) // widths.register)
+                return inside * widths.registers_written(loop.extent, widest_bytes(loop.body))
             return inside * (loop.extent if kind == nest.UNROLLED else 1)
         case nest.Store():
             return 1 + _operations(stmt.value, unrolled)

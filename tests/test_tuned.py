@@ -99,7 +99,8 @@ def loaded(mlir: str, folder: Path) -> TunedProgram:
     (folder / VMFB).write_bytes(CompilerSession(HOST).compile(mlir))
     program = TunedProgram.__new__(TunedProgram)
     program._device = Device(DeviceOptions.cpu(1), shared=False)
-    program.folder, program._archives, program._copies = folder, Parameters(()), {}
+    program.folder, program._archives = folder, Parameters(())
+    program._copies, program._lent = {}, {}
     program.reload({})
     program.function, program._batch = "main", True
     return program
@@ -157,6 +158,34 @@ def test_calls_use_what_they_are_given(count: int, tmp_path: Path) -> None:
         array[:] = -1
     for number, (found, size) in enumerate(zip(results, sizes, strict=True)):
         np.testing.assert_array_equal(found, np.full(size, 2 * (number + 1), np.float32))
+
+
+def test_an_array_that_is_given_again_is_used_as_it_is_by_then(tmp_path: Path) -> None:
+    program, found = loaded(ANY_SIZE, tmp_path), []
+    first, second = aligned(80_000, 0), aligned(80_000, 0)
+    second[:] = 100
+    for number, array in enumerate((first, first, second, first, first)):
+        first[:] = number + 1
+        found.append(float(program(array, 2.0)[-1]))
+        assert program.copied == 0
+    assert found == [2, 4, 200, 8, 10]
+    # One that is gone is not taken for another, wherever that lies.
+    for number in range(8):
+        passing = aligned(80_000, 0)
+        passing[:] = number
+        assert program(passing, 2.0)[-1] == 2 * number
+        del passing
+
+
+def test_an_array_of_another_shape_by_now_is_not_the_last_calls(tmp_path: Path) -> None:
+    program, array = loaded(ANY_SIZE, tmp_path), aligned(96, 0)
+    array[:] = 1
+    assert program(array, 2.0).shape == (96,)
+    array.shape = (8, 12)
+    with pytest.raises(UserError, match="the call failed"):
+        program(array, 2.0)
+    array.shape = (96,)
+    assert program(array, 3.0).sum() == 288
 
 
 def test_equal_numbers_that_differ_are_told_apart(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import operator
 import os
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -39,6 +40,9 @@ _OF_FILES, _LEAST_BYTES = 1.3, 8 << 20
 # Copies of arguments up to so many bytes keep their memory for the next call; what is copied faster
 # than Python tells an address, behind a program that leaves nothing else in the caches.
 _KEPT_BYTES, _SMALL_BYTES = 16 << 20, 256 << 10
+
+# Not `int | float`, which makes a type in each call.
+_NUMBERS = (int, float)
 
 Given = tuple[NDArray[Any], Sequence[int], np.dtype[Any]]
 """A tensor: its elements row by row in an array of any type, its shape, the type of its
@@ -86,7 +90,9 @@ class TunedProgram:
         way = replace(way, huge_pages=huge_pages_allowed())
         self._device, self._batch = _device(way), way.schedules_batch
         self._archives = Parameters(tuple(archives) if weights is None else ())
+        # By the arguments' places, of the last calls.
         self._copies: dict[int, _Copy] = {}
+        self._lent: dict[int, _Lent] = {}
         self.reload(weights or {})
 
     def reload(self, weights: Mapping[tuple[str, str], NDArray[Any]]) -> None:
@@ -144,7 +150,7 @@ class TunedProgram:
         borrowed: list[NDArray[Any]] = []
         self.copied = 0
         for place, argument in enumerate(arguments):
-            if isinstance(argument, int | float):
+            if isinstance(argument, _NUMBERS):
                 packed.append(argument)
                 continue
             data, view = self._argument(place, argument)
@@ -161,14 +167,22 @@ class TunedProgram:
         view = self._device.bindings.HalBufferView
         found = [results.get_variant(i) for i in range(len(results))]
         return [
-            one if isinstance(one, int | float) else self._result(one.deref(view), borrowed)
+            one if isinstance(one, _NUMBERS) else self._result(one.deref(view), borrowed)
             for one in found
         ]
 
     def _argument(self, place: int, given: Given) -> tuple[NDArray[Any], Any]:
         """An argument as the runtime can use it, to be kept until the call has ended, and the
-        runtime's view of it. A copy that is not large is made where the last call's was."""
+        runtime's view of it: the last call's, where it is the same array. A copy that is not large
+        is made where the last call's was."""
         array, shape, dtype = given
+        lent = self._lent.get(place)
+        if (
+            lent is not None
+            and lent.array() is array
+            and (lent.shape, lent.dtype) == (shape, dtype)
+        ):
+            return array, lent.view
         kept = self._copies.get(place)
         # Where small ones lie is not asked once one was copied: that takes as long as a copy.
         if kept is not None and (array.nbytes <= _SMALL_BYTES or _lies_badly(array)):
@@ -183,6 +197,8 @@ class TunedProgram:
         self.copied += copied
         if copied and data.nbytes <= _KEPT_BYTES:
             self._copies[place] = _Copy(data, shape, dtype, view)
+        elif data is array:
+            self._lent[place] = _Lent(weakref.ref(array), shape, dtype, view)
         return data, view
 
     def _result(self, view: Any, borrowed: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -196,6 +212,17 @@ class TunedProgram:
 def _same(some: Sequence[object], others: Sequence[object]) -> bool:
     """Whether they are the very same, in order: of 0.0 and -0.0, which are equal, both count."""
     return len(some) == len(others) and all(map(operator.is_, some, others))
+
+
+@dataclass(frozen=True)
+class _Lent:
+    """An argument that was used where it lay: which array, as what, and the runtime's view of it.
+    What is another shape of the same array may lie elsewhere by now (`ndarray.resize`)."""
+
+    array: weakref.ref[NDArray[Any]]
+    shape: Sequence[int]
+    dtype: np.dtype[Any]
+    view: Any
 
 
 @dataclass(frozen=True)
@@ -327,7 +354,7 @@ def reason(error: BaseException) -> str:
 
 
 def _given(argument: Any) -> int | float | Given:
-    if isinstance(argument, int | float):
+    if isinstance(argument, _NUMBERS):
         return argument
     array = np.asarray(argument)
     return array, array.shape, array.dtype

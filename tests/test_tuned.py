@@ -99,8 +99,7 @@ def loaded(mlir: str, folder: Path) -> TunedProgram:
     (folder / VMFB).write_bytes(CompilerSession(HOST).compile(mlir))
     program = TunedProgram.__new__(TunedProgram)
     program._device = Device(DeviceOptions.cpu(1), shared=False)
-    program.folder, program._archives = folder, Parameters(())
-    program._copies, program._lent = {}, {}
+    program.folder, program._archives, program._copies = folder, Parameters(()), {}
     program.reload({})
     program.function, program._batch = "main", True
     return program
@@ -175,6 +174,37 @@ def test_an_array_that_is_given_again_is_used_as_it_is_by_then(tmp_path: Path) -
         passing[:] = number
         assert program(passing, 2.0)[-1] == 2 * number
         del passing
+
+
+@pytest.mark.parametrize("offset", [0, 4])
+def test_an_array_alone_that_is_given_again_is_read_again(offset: int, tmp_path: Path) -> None:
+    kind = "tensor<80000xf32>"
+    mlir = (
+        f"func.func @main(%a: {kind}) -> {kind} {{ %b = math.absf %a : {kind} return %b : {kind} }}"
+    )
+    program, array, other = loaded(mlir, tmp_path), aligned(80_000, offset), aligned(80_000, offset)
+    other[:] = -100
+    found = []
+    for number in range(6):
+        array[:] = -number
+        found.append(program(other if number == 3 else array))
+        assert program.copied == int(offset > 0)
+    assert [float(one.max()) for one in found] == [0, 1, 2, 100, 4, 5]
+    array.shape = (8, 10_000)
+    with pytest.raises(UserError, match="the call failed"):
+        program(array)
+    array.shape = (80_000,)
+    assert program(array)[0] == 5
+    other_program = mlir.replace("math.absf %a", "arith.addf %a, %a")
+    (tmp_path / VMFB).write_bytes(CompilerSession(HOST).compile(other_program))
+    program.reload({})
+    assert program(array)[0] == -10
+    passing = None
+    for number in range(8):
+        del passing
+        passing = aligned(80_000, offset)
+        passing[:] = number
+        assert program(passing)[-1] == 2 * number
 
 
 def test_an_array_of_another_shape_by_now_is_not_the_last_calls(tmp_path: Path) -> None:

@@ -90,9 +90,7 @@ class TunedProgram:
         way = replace(way, huge_pages=huge_pages_allowed())
         self._device, self._batch = _device(way), way.schedules_batch
         self._archives = Parameters(tuple(archives) if weights is None else ())
-        # By the arguments' places, of the last calls.
         self._copies: dict[int, _Copy] = {}
-        self._lent: dict[int, _Lent] = {}
         self.reload(weights or {})
 
     def reload(self, weights: Mapping[tuple[str, str], NDArray[Any]]) -> None:
@@ -117,6 +115,7 @@ class TunedProgram:
         self._weights = given
         # The last call's arguments, and that call of the program.
         self._bound: tuple[list[Any], Callable[[], Any]] | None = None
+        self._last: _LastCall | None = None
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the program.
@@ -131,7 +130,14 @@ class TunedProgram:
         Raises:
             UserError: an argument is not what the program takes.
         """
-        results = self.call([_given(argument) for argument in arguments])
+        last = self._last
+        borrowed = None if last is None else last.place(arguments)
+        if last is None or borrowed is None:
+            invoke, borrowed = self._bind([_given(argument) for argument in arguments])
+            self._last = self._repeatable(arguments, borrowed, invoke)
+        else:
+            invoke, self.copied = last.invoke, last.copied
+        results = self._run(invoke, borrowed)
         return results[0] if len(results) == 1 else tuple(results)
 
     def call(self, arguments: Sequence[int | float | Given]) -> list[Any]:
@@ -146,6 +152,12 @@ class TunedProgram:
         Raises:
             UserError: an argument is not what the program takes.
         """
+        return self._run(*self._bind(arguments))
+
+    def _bind(
+        self, arguments: Sequence[int | float | Given]
+    ) -> tuple[Callable[[], Any], list[NDArray[Any]]]:
+        """A call of the program with these arguments, and the memory that it reads."""
         packed: list[Any] = []
         borrowed: list[NDArray[Any]] = []
         self.copied = 0
@@ -156,33 +168,53 @@ class TunedProgram:
             data, view = self._argument(place, argument)
             borrowed.append(data)
             packed.append(view)
-        try:
-            bound = self._bound
-            if bound is None or not _same(bound[0], packed):
+        bound = self._bound
+        if bound is None or not _same(bound[0], packed):
+            try:
                 bound = self._bound = packed, self._program.bind(self.function, packed)
+            except ValueError as error:
+                raise UserError(f"{self.function}: the call failed: {reason(error)}") from error
+        return bound[1], borrowed
+
+    def _run(self, invoke: Callable[[], Any], borrowed: Sequence[NDArray[Any]]) -> list[Any]:
+        """The results of a call that has its arguments, which use this memory. Little of Python's
+        is in the caches behind the program, so that few steps are left for then."""
+        try:
             with scheduled_as_batch(self._batch):
-                results = bound[1]()
+                results = invoke()
         except (ValueError, RuntimeError) as error:
             raise UserError(f"{self.function}: the call failed: {reason(error)}") from error
         view = self._device.bindings.HalBufferView
-        found = [results.get_variant(i) for i in range(len(results))]
-        return [
-            one if isinstance(one, _NUMBERS) else self._result(one.deref(view), borrowed)
-            for one in found
-        ]
+        found: list[Any] = []
+        for place in range(len(results)):
+            one = results.get_variant(place)
+            is_number = isinstance(one, _NUMBERS)
+            found.append(one if is_number else self._result(one.deref(view), borrowed))
+        return found
+
+    def _repeatable(
+        self,
+        arguments: Sequence[Any],
+        borrowed: Sequence[NDArray[Any]],
+        invoke: Callable[[], Any],
+    ) -> _LastCall | None:
+        """A call with arguments of which the next one may be given the very same; None where one is
+        no array, or its memory is not to be kept."""
+        if any(type(one) is not np.ndarray for one in arguments):
+            return None
+        again = []
+        for place, (one, data) in enumerate(zip(arguments, borrowed, strict=True)):
+            kept = self._copies.get(place)
+            if data is not one and (kept is None or kept.data is not data):
+                return None
+            own = None if data is one else data
+            again.append((weakref.ref(one), one.shape, one.dtype, own))
+        return _LastCall(again, invoke, self.copied)
 
     def _argument(self, place: int, given: Given) -> tuple[NDArray[Any], Any]:
         """An argument as the runtime can use it, to be kept until the call has ended, and the
-        runtime's view of it: the last call's, where it is the same array. A copy that is not large
-        is made where the last call's was."""
+        runtime's view of it. A copy that is not large is made where the last call's was."""
         array, shape, dtype = given
-        lent = self._lent.get(place)
-        if (
-            lent is not None
-            and lent.array() is array
-            and (lent.shape, lent.dtype) == (shape, dtype)
-        ):
-            return array, lent.view
         kept = self._copies.get(place)
         # Where small ones lie is not asked once one was copied: that takes as long as a copy.
         if kept is not None and (array.nbytes <= _SMALL_BYTES or _lies_badly(array)):
@@ -197,8 +229,6 @@ class TunedProgram:
         self.copied += copied
         if copied and data.nbytes <= _KEPT_BYTES:
             self._copies[place] = _Copy(data, shape, dtype, view)
-        elif data is array:
-            self._lent[place] = _Lent(weakref.ref(array), shape, dtype, view)
         return data, view
 
     def _result(self, view: Any, borrowed: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -214,15 +244,32 @@ def _same(some: Sequence[object], others: Sequence[object]) -> bool:
     return len(some) == len(others) and all(map(operator.is_, some, others))
 
 
-@dataclass(frozen=True)
-class _Lent:
-    """An argument that was used where it lay: which array, as what, and the runtime's view of it.
-    What is another shape of the same array may lie elsewhere by now (`ndarray.resize`)."""
+@dataclass(frozen=True, slots=True)
+class _LastCall:
+    """A call that can be made again where its arguments are the very same arrays. Between two calls
+    of a program little of Python's code stays in the caches, and steps that are left out count.
 
-    array: weakref.ref[NDArray[Any]]
-    shape: Sequence[int]
-    dtype: np.dtype[Any]
-    view: Any
+    arguments: each array, its shape and type (in place it may get others, or be elsewhere then),
+    and where it is copied to. copied: how many are.
+    """
+
+    arguments: list[tuple[weakref.ref[NDArray[Any]], Any, Any, NDArray[Any] | None]]
+    invoke: Callable[[], Any]
+    copied: int
+
+    def place(self, arguments: Sequence[Any]) -> list[NDArray[Any]] | None:
+        """The memory that the program reads, with the arguments in it; None: they are others."""
+        if len(arguments) != len(self.arguments):
+            return None
+        borrowed: list[NDArray[Any]] = []
+        for one, (array, shape, dtype, own) in zip(arguments, self.arguments, strict=True):
+            last: Any = array()
+            if one is not last or one.shape != shape or one.dtype is not dtype:
+                return None
+            if own is not None:
+                own[...] = one
+            borrowed.append(one if own is None else own)
+        return borrowed
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from played_programs import PlayedRun
 
-from tilewright.measure.comparison import Finalist
+from tilewright.measure.comparison import ComparisonPolicy, Finalist
 from tilewright.measure.statistics import Interval, Measurement, Verdict
 from tilewright.trial import Status
 from tilewright.tuning.confirm import Confirmed, confirm, entry_name
@@ -53,6 +54,25 @@ def test_the_fastest_wins_and_the_others_are_kept_in_order(run: PlayedRun) -> No
     assert found.winner is found.faster[0]
     (event,) = [e for e in run.events if isinstance(e, WinnerFound)]
     assert event.speedup == pytest.approx(1 / 0.6)
+
+
+def test_of_what_takes_seconds_few_calls_are_enough(
+    run: PlayedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies: list[ComparisonPolicy] = []
+
+    def noted(*given: Any, policy: ComparisonPolicy, **how: Any) -> object:
+        policies.append(policy)
+        return type(run).compare_interleaved(run, *given, policy=policy, **how)
+
+    monkeypatch.setattr(run, "compare_interleaved", noted)
+    task_with(run, x=0.5).default_s = 5.0
+    run.seconds["finalist_0"] = 0.5
+    confirmed(run)
+    (policy,) = policies
+    # A turn of either is one call, and no round begins after half a minute but for a verdict.
+    assert policy.min_sample_s <= 0.5
+    assert policy.max_s == 30.0
 
 
 def test_what_looked_fast_and_is_not_does_not_win(run: PlayedRun) -> None:

@@ -137,9 +137,11 @@ def test_beside_starts_that_are_slower_than_the_program_the_most_promising_is(
     assert "no time for the variants mine (--time-limit)" in run.notes
 
 
-@pytest.mark.parametrize(("seconds", "times"), [(0.5, 1), (0.25, 2)])
-def test_what_leaves_all_others_far_behind_is_compared_once(
-    run: PlayedRun, monkeypatch: pytest.MonkeyPatch, seconds: float, times: int
+@pytest.mark.parametrize(
+    ("seconds", "look_s", "times"), [(0.5, 30, 1), (0.25, 30, 2), (0.25, 0, 1)]
+)
+def test_what_leaves_all_others_far_behind_or_takes_long_is_compared_once(
+    run: PlayedRun, monkeypatch: pytest.MonkeyPatch, seconds: float, look_s: float, times: int
 ) -> None:
     compared: list[int] = []
 
@@ -148,6 +150,7 @@ def test_what_leaves_all_others_far_behind_is_compared_once(
         return type(run).compare_interleaved(run, vmfbs, inputs, **how)
 
     monkeypatch.setattr(run, "compare_interleaved", counted)
+    monkeypatch.setattr("tilewright.tuning.variant_phase._FIRST_LOOK_S", look_s)
     run.seconds |= {"default": 1.0, "o3": 0.8, "mine": seconds}
     chosen(run, start(run, DEFAULT_VARIANT, 0.2))
     assert compared == [4, 3][:times], "the default, and what is close to the fastest"

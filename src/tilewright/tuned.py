@@ -172,7 +172,7 @@ class TunedProgram:
         if bound is None or not _same(bound[0], packed):
             try:
                 bound = self._bound = packed, self._program.bind(self.function, packed)
-            except ValueError as error:
+            except (ValueError, RuntimeError) as error:
                 raise UserError(f"{self.function}: the call failed: {reason(error)}") from error
         return bound[1], borrowed
 

@@ -208,7 +208,7 @@ class TunedProgram:
             if data is not one and (kept is None or kept.data is not data):
                 return None
             own = None if data is one else data
-            again.append((weakref.ref(one), one.shape, one.dtype, own))
+            again.append((weakref.ref(one), one.shape, one.strides, one.dtype, own))
         return _LastCall(again, invoke, self.copied)
 
     def _argument(self, place: int, given: Given) -> tuple[NDArray[Any], Any]:
@@ -249,11 +249,11 @@ class _LastCall:
     """A call that can be made again where its arguments are the very same arrays. Between two calls
     of a program little of Python's code stays in the caches, and steps that are left out count.
 
-    arguments: each array, its shape and type (in place it may get others, or be elsewhere then),
-    and where it is copied to. copied: how many are.
+    arguments: each array, its shape, strides and type (in place it may get others, or be elsewhere
+    then), and where it is copied to. copied: how many are.
     """
 
-    arguments: list[tuple[weakref.ref[NDArray[Any]], Any, Any, NDArray[Any] | None]]
+    arguments: list[tuple[weakref.ref[NDArray[Any]], Any, Any, Any, NDArray[Any] | None]]
     invoke: Callable[[], Any]
     copied: int
 
@@ -262,9 +262,11 @@ class _LastCall:
         if len(arguments) != len(self.arguments):
             return None
         borrowed: list[NDArray[Any]] = []
-        for one, (array, shape, dtype, own) in zip(arguments, self.arguments, strict=True):
+        for one, (array, shape, strides, dtype, own) in zip(arguments, self.arguments, strict=True):
             last: Any = array()
-            if one is not last or one.shape != shape or one.dtype is not dtype:
+            if one is not last or one.shape != shape or one.strides != strides:
+                return None
+            if one.dtype is not dtype:
                 return None
             if own is not None:
                 own[...] = one

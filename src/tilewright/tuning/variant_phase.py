@@ -171,8 +171,7 @@ def _compare_variants(programs: Programs, builds: Sequence[Build]) -> dict[str, 
     """Each build's time relative to the first one's; or what failed.
 
     A first look in few rounds; those that are not far behind are then compared with care, unless
-    there is one that leaves all others far behind, or the calls take so long that no more rounds
-    of them can be had and each is long enough to be told apart by few.
+    there is one that leaves all others far behind, or rounds take so long that few have to do.
     """
     begin = time.monotonic()
     judged = programs.compare(builds, _FIRST_LOOK_S, rounds=3)

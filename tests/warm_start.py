@@ -238,7 +238,7 @@ def _serve(channel: socket.socket) -> tuple[Start, list[int]]:
         room = socket.CMSG_SPACE(16 * array.array("i").itemsize)
         try:
             size, rights, *_ = channel.recvmsg(8, room)
-        except ConnectionResetError:
+        except ConnectionError:
             # Who asks was killed with a request on its way.
             os._exit(0)
         if not size:
@@ -261,7 +261,11 @@ def _serve(channel: socket.socket) -> tuple[Start, list[int]]:
             return start, given
         # Once this one has ended, the other is the child of who asked for it.
         os.waitpid(between, 0)
-        channel.send(os.read(told, 8))
+        try:
+            channel.send(os.read(told, 8))
+        except ConnectionError:
+            # Who asked was killed meanwhile; what was forked for it sees that, too.
+            os._exit(0)
         os.close(told)
         os.close(tell)
         for file in files:

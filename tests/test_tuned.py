@@ -17,8 +17,8 @@ from tilewright.ir.session import CompilerSession
 from tilewright.measure.device_options import (
     DeviceOptions,
     Parameters,
+    as_batch,
     batch_processes_allowed,
-    scheduled_as_batch,
 )
 from tilewright.measure.runtime import Device
 from tilewright.tuned import TunedProgram, check_results, usable
@@ -251,16 +251,19 @@ def test_only_what_is_started_meanwhile_is_a_batch_process() -> None:
     def look() -> None:
         seen.append(os.sched_getscheduler(0))
 
+    def started() -> threading.Thread:
+        thread = threading.Thread(target=look)
+        thread.start()
+        return thread
+
     before = os.sched_getscheduler(0)
     for batch in (True, False):
-        with scheduled_as_batch(batch):
-            thread = threading.Thread(target=look)
-            thread.start()
-            thread.join()
+        thread = as_batch(batch, started)
+        thread.join()
     assert seen == [os.SCHED_BATCH, before]
     assert os.sched_getscheduler(0) == before
-    with pytest.raises(ValueError, match="inside"), scheduled_as_batch(True):
-        raise ValueError("inside")
+    with pytest.raises(ValueError, match="inside"):
+        as_batch(True, lambda: int("inside"))
     assert os.sched_getscheduler(0) == before
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tilewright.argument import element_type_of
 from tilewright.errors import UncompilableError, UserError
 from tilewright.files import parse_json
-from tilewright.measure.device_options import DeviceOptions, Parameters, scheduled_as_batch
+from tilewright.measure.device_options import DeviceOptions, Parameters, as_batch
 from tilewright.measure.huge_pages import have_huge_pages, huge_pages_allowed
 from tilewright.measure.runtime import ALIGNMENT, Device, LoadedProgram, owned
 from tilewright.measure.verify import compare
@@ -180,16 +180,18 @@ class TunedProgram:
         """The results of a call that has its arguments, which use this memory. Little of Python's
         is in the caches behind the program, so that few steps are left for then."""
         try:
-            with scheduled_as_batch(self._batch):
-                results = invoke()
+            results = as_batch(self._batch, invoke)
         except (ValueError, RuntimeError) as error:
             raise UserError(f"{self.function}: the call failed: {reason(error)}") from error
         view = self._device.bindings.HalBufferView
         found: list[Any] = []
         for place in range(len(results)):
-            one = results.get_variant(place)
-            is_number = isinstance(one, _NUMBERS)
-            found.append(one if is_number else self._result(one.deref(view), borrowed))
+            try:
+                one = results.get_as_object(place, view)
+            except ValueError:
+                found.append(results.get_variant(place))  # a number
+            else:
+                found.append(self._result(one, borrowed))
         return found
 
     def _repeatable(
@@ -451,5 +453,4 @@ def _close_devices() -> None:
 @cache
 def _device(options: DeviceOptions) -> Device:
     """One for each number of threads: their threads are the device's."""
-    with scheduled_as_batch(options.schedules_batch):
-        return Device(options, shared=False)
+    return as_batch(options.schedules_batch, lambda: Device(options, shared=False))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from tilewright.errors import UserError
 
@@ -15,6 +17,8 @@ PARAMETER_FORMATS = (".irpa", ".gguf", ".safetensors")
 TRIM_BYTES, MMAP_BYTES = (1 << 31) - 1, 1 << 30
 
 _CPUS = "/sys/devices/system/cpu"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -140,33 +144,28 @@ def schedule_as_batch(batch: bool) -> None:
             os.sched_setscheduler(0, policy, os.sched_param(0))
 
 
-class scheduled_as_batch:
-    """Have the calling thread, and what it starts meanwhile, be one of Linux's batch processes,
-    unless it was given a policy other than the usual one.
+def as_batch(batch: bool, call: Callable[[], T]) -> T:
+    """What a call returns, made while the calling thread, with what it starts meanwhile, is one of
+    Linux's batch processes, unless it was given a policy other than the usual one.
 
-    No generator, and each change one call of the system: it stands around every call of a program,
-    which leaves nothing else in the caches.
+    No context manager: it stands around every call of a program, which leaves nothing else in the
+    caches.
 
     Args:
         batch: whether to do so; only where `batch_processes_allowed`.
+        call: what is to be done.
     """
-
-    __slots__ = ("_changes", "_usual")
-
-    def __init__(self, batch: bool) -> None:
-        self._changes = batch and os.sched_getscheduler(0) == os.SCHED_OTHER
-
-    def __enter__(self) -> None:
-        if self._changes:
-            self._usual = os.sched_param(0)
-            try:
-                os.sched_setscheduler(0, os.SCHED_BATCH, self._usual)
-            except OSError:
-                self._changes = False
-
-    def __exit__(self, *_: object) -> None:
-        if self._changes:
-            os.sched_setscheduler(0, os.SCHED_OTHER, self._usual)
+    if not batch or os.sched_getscheduler(0) != os.SCHED_OTHER:
+        return call()
+    usual = os.sched_param(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_BATCH, usual)
+    except OSError:
+        return call()
+    try:
+        return call()
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, usual)
 
 
 @dataclass(frozen=True)

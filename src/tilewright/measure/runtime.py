@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +70,7 @@ class Device:
             int(usages.DEFAULT | usages.MAPPING),
         )
         self._mappable = int(usages.MAPPING_SCOPED), int(kinds.HOST_VISIBLE)
+        self._all_mappable = options.uri.startswith("local-")
         self._element_types: dict[np.dtype[Any], int] = {}
         self._dtypes: dict[int, np.dtype[Any]] = {}
         _keep_freed_memory()
@@ -142,18 +142,24 @@ class Device:
             copy: whether the array has memory of its own, as small ones have; else it is the
                 buffer's, which it keeps alive with this device, where the host can see that.
         """
-        buffer, shape, element_type = view.get_buffer(), view.shape, view.element_type
+        shape, element_type = view.shape, view.element_type
         kind = self._dtypes.get(element_type)
         if kind is None:
             kind = np.dtype(self.bindings.HalElementType.map_to_dtype(element_type))
             self._dtypes[element_type] = kind
         if 0 in shape:
             return np.empty(shape, kind)
-        usage, memory = self._mappable
-        if not (buffer.allowed_usage() & usage and buffer.memory_type() & memory):
-            buffer = self._staged(buffer, math.prod(shape) * kind.itemsize)
-        host: NDArray[Any] = np.ndarray(shape, kind, buffer.map())
+        host: NDArray[Any] = np.ndarray(shape, kind, self._mapped(view))
         return host.copy() if copy or host.nbytes <= _SMALL_BYTES else owned(host, self)
+
+    def _mapped(self, view: Any) -> Any:
+        """What the host sees of a view's memory, or of a copy of it that the host can see."""
+        if self._all_mappable:
+            return view.map()
+        buffer, (usage, memory) = view.get_buffer(), self._mappable
+        if buffer.allowed_usage() & usage and buffer.memory_type() & memory:
+            return buffer.map()
+        return self._staged(buffer, view.byte_length).map()
 
     def _staged(self, source: Any, size: int) -> Any:
         """A copy of a buffer in memory that the host can map.

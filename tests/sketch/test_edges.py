@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from sketch_cases import arrays, packed_inputs, unscheduled
 from window_cases import convolution, depthwise, padded
 
 from tilewright import te
+from tilewright.schedule.codegen.module import module_for
 from tilewright.sketch.edges import edges_of
 from tilewright.sketch.interface import SiteExpression
 from tilewright.sketch.sliding import sliding_reduction
@@ -90,6 +92,28 @@ def test_tiles_at_all_edges_are_right(columns: int, image: str) -> None:
     np.testing.assert_allclose(
         built(*packed_inputs(kernel, inputs)), unscheduled(expression, inputs), atol=1e-4
     )
+
+
+@pytest.mark.parametrize("columns", [3, 5, 8, 14])
+def test_nothing_is_asked_in_the_loops_over_channels(columns: int) -> None:
+    # Also where the last tile of a row has fewer columns, and windows beyond the edge behind them.
+    kernel = configured(
+        convolution((9, 14), 32, 16, pad=1), image="in place", columns=columns, rows=1, width=16
+    )
+    module = module_for(kernel.lower().program, "cpu:znver4")
+    loops = [one for one in within(module.operation) if one.name == "scf.for"]
+    names = [[one.name for one in within(loop)] for loop in loops]
+    innermost = [those for those in names if "scf.for" not in those and "arith.mulf" in those]
+    assert innermost
+    assert not any("scf.if" in those for those in innermost)
+
+
+def within(operation: Any) -> Iterator[Any]:
+    for region in operation.regions:
+        for block in region.blocks:
+            for one in block.operations:
+                yield one.operation
+                yield from within(one.operation)
 
 
 def test_a_picture_that_is_turned_is_read_in_place_where_its_channels_lie_side_by_side() -> None:

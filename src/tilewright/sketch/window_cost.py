@@ -38,7 +38,7 @@ _NEAR_LOADS = 1.5
 # For each vector that the registers have no room for.
 _SPILL_CYCLES = 4.0
 # Bytes a cycle that come from each cache; stores of copies go to the second one.
-_L2_BYTES_PER_CYCLE = 20.0
+_L2_BYTES_PER_CYCLE = 28.0
 _L3_BYTES_PER_CYCLE = 12.0
 _COPY_BYTES_PER_CYCLE = 12.0
 # The same where each element comes from another line than its neighbour.

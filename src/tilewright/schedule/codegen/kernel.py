@@ -20,7 +20,13 @@ from tilewright.schedule.codegen.machine import PIECES_UNROLLED, Processor
 from tilewright.schedule.codegen.memory import Storage
 from tilewright.schedule.codegen.sums import is_vector
 from tilewright.schedule.codegen.values import ValueEmitter
-from tilewright.schedule.codegen.versions import MOST_VERSIONED, Check, checks, comparisons
+from tilewright.schedule.codegen.versions import (
+    MOST_VERSIONED,
+    Check,
+    Comparison,
+    checks,
+    comparisons,
+)
 from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Binary, Const, Expr, Var
@@ -70,7 +76,7 @@ class KernelEmitter(ValueEmitter):
         self._block = block
         self._allocated: dict[tuple[Stmt, int], ir.Value] = {}
         self._lane_vars: dict[int, Var] = {}
-        self._conditions: dict[Stmt, list[tuple[Expr, tuple[nest.For, ...]]]] = {}
+        self._conditions: dict[Stmt, list[Comparison]] = {}
         self._statements = 0
         # On GPUs the loops are short, and code with branches costs all threads.
         self._versioned = not processor.is_gpu
@@ -201,7 +207,7 @@ class KernelEmitter(ValueEmitter):
             return []
         return checks(self, self._comparisons(body), outer)
 
-    def _comparisons(self, body: Stmt) -> list[tuple[Expr, tuple[nest.For, ...]]]:
+    def _comparisons(self, body: Stmt) -> list[Comparison]:
         """As `comparisons`; unrolled loops ask for those of their bodies over and over."""
         if body not in self._conditions:
             self._conditions[body] = list(comparisons(body))

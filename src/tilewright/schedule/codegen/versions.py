@@ -9,7 +9,7 @@ the others. Where it depends on other loops' variables as well, a branch asks at
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.schedule import nest
@@ -60,37 +60,52 @@ class Check:
         return 0, min(extent, offset // -factor + 1)
 
 
-def comparisons(body: Stmt) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
-    """The comparisons of indices in the conditions of a statement that need versions: those of
-    splits that do not divide, of what is reduced only under a condition, and of values that are
-    there only under one. With each come the loops around it within the statement. A condition
-    around whole loops needs none unless it is a split's: to ask at run time is little beside these.
+@dataclass(frozen=True)
+class Comparison:
+    """A comparison of indices within a statement.
+
+    part: the comparison. loops: around it, within the statement, outermost first. guards: further
+    ones around it; where one does not hold it is not asked.
+    """
+
+    part: Expr
+    loops: tuple[nest.For, ...]
+    guards: tuple[Expr, ...]
+
+
+def comparisons(body: Stmt) -> Iterator[Comparison]:
+    """The comparisons in the conditions of a statement that need versions: those of splits that do
+    not divide, of what is reduced only under a condition, and of values that are there only under
+    one. A condition around whole loops needs none unless it is a split's: to ask at run time is
+    little beside these.
 
     Args:
         body: of the loop that may come in versions.
-
-    Returns:
-        Pairs of a comparison and the loops, outermost first.
     """
 
     def visit(
-        stmt: Stmt, loops: tuple[nest.For, ...]
-    ) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
-        if isinstance(stmt, nest.If) and (stmt.likely or not _is_around_loops(stmt)):
-            for part in _parts(stmt.condition):
-                yield part, loops
+        stmt: Stmt, loops: tuple[nest.For, ...], guards: tuple[Expr, ...]
+    ) -> Iterator[Comparison]:
+        if isinstance(stmt, nest.If):
+            parts = tuple(_parts(stmt.condition))
+            if stmt.likely or not _is_around_loops(stmt):
+                yield from (Comparison(part, loops, guards) for part in parts)
+            yield from visit(stmt.then, loops, (*guards, *parts))
+            if stmt.otherwise is not None:
+                yield from visit(stmt.otherwise, loops, guards)
+            return
         if isinstance(stmt, nest.Store):
             for expr in expressions(stmt):
                 for node in nodes(expr):
                     if isinstance(node, Select) and node.guarded:
                         for part in _parts(node.condition):
-                            yield part, loops
+                            yield Comparison(part, loops, guards)
         if isinstance(stmt, nest.For):
             loops = (*loops, stmt)
         for below in inner(stmt):
-            yield from visit(below, loops)
+            yield from visit(below, loops, guards)
 
-    return visit(body, ())
+    return visit(body, (), ())
 
 
 def _is_around_loops(stmt: Stmt) -> bool:
@@ -111,11 +126,7 @@ def _parts(condition: Expr) -> Iterator[Expr]:
             yield condition
 
 
-def checks(
-    emitter: SumEmitter,
-    found: Sequence[tuple[Expr, tuple[nest.For, ...]]],
-    outer: frozenset[Var],
-) -> list[Check]:
+def checks(emitter: SumEmitter, found: Sequence[Comparison], outer: frozenset[Var]) -> list[Check]:
     """The checks that depend on nothing but the loops `outer`, and hold for some of their values.
 
     A comparison that is used in several places is there if all of them are so.
@@ -126,28 +137,44 @@ def checks(
         outer: variables that the emitter's loops have.
     """
     made, useless = [], set()
-    for part, loops in found:
-        if id(part) in emitter.assumed:
+    for one in found:
+        if id(one.part) in emitter.assumed:
             continue
-        check = _check(emitter, part, loops)
+        check = _check(emitter, one)
         bound = check.bound
         never = bound.low >= 0 if check.op == "lt" else bound.high < 0
         if never or not bound.variables <= outer:
-            useless.add(id(part))
+            useless.add(id(one.part))
         elif bound.terms:
             made.append(check)
     return [check for check in made if id(check.part) not in useless]
 
 
-def _check(emitter: SumEmitter, part: Expr, loops: tuple[nest.For, ...]) -> Check:
-    assert isinstance(part, Binary)
-    within = {loop.var: emitter.loop_var(loop.var.name, loop.extent) for loop in loops}
+def _check(emitter: SumEmitter, found: Comparison) -> Check:
+    extents = {loop.var: loop.extent for loop in found.loops}
+    if extents:
+        # The last tile of columns has fewer, and it is these that windows reach the edge from.
+        for guard in found.guards:
+            asked, within = _difference(emitter, guard, extents)
+            for var, extent in extents.items():
+                if asked.is_of(within[var]):
+                    extents[var] = max(1, asked.range(extent)[1])
+    whole, within = _difference(emitter, found.part, extents)
     hidden = frozenset(within.values())
+    inside, bound = whole.bound.part(lambda atom, _: bool(atom.variables & hidden))
+    bound = bound.plus(whole.bound.constant + (inside.high if whole.op == "lt" else inside.low))
+    return Check(found.part, whole.op, bound)
+
+
+def _difference(
+    emitter: SumEmitter, part: Expr, extents: Mapping[Var, int]
+) -> tuple[Check, dict[Var, Var]]:
+    """A comparison with the variables of the loops within, which are new ones."""
+    assert isinstance(part, Binary)
+    within = {var: emitter.loop_var(var.name, extent) for var, extent in extents.items()}
     with emitter.bound({v: emitter.sums.variable(w) for v, w in within.items()}):
         difference = emitter.linear(part.a).plus(emitter.linear(part.b), -1)
     op = part.op
     if op in ("le", "gt"):
         op, difference = ("lt" if op == "le" else "ge"), difference.plus(-1)
-    inside, bound = difference.part(lambda atom, _: bool(atom.variables & hidden))
-    bound = bound.plus(difference.constant + (inside.high if op == "lt" else inside.low))
-    return Check(part, op, bound)
+    return Check(part, op, difference), within

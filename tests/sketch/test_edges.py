@@ -82,10 +82,12 @@ def test_rows_beyond_an_edge_are_asked_for_once_for_all_channels() -> None:
 
 
 @pytest.mark.parametrize("columns", [3, 5, 8, 14])
-@pytest.mark.parametrize("image", ["in place", "copied"])
-def test_tiles_at_all_edges_are_right(columns: int, image: str) -> None:
+@pytest.mark.parametrize(
+    ("image", "size"), [("in place", 3), ("copied", 3), ("in place", 5), ("in place", 7)]
+)
+def test_tiles_at_all_edges_are_right(columns: int, image: str, size: int) -> None:
     # One, two and more tiles, whole ones and others, in a row of pixels.
-    expression = convolution((9, 14), 4, 16, pad=1)
+    expression = convolution((9, 14), 4, 16, size, pad=size // 2)
     kernel = configured(expression, image=image, columns=columns, rows=1, width=16)
     inputs = arrays(expression)
     built = te.build(kernel.schedule, kernel.arguments)
@@ -94,12 +96,13 @@ def test_tiles_at_all_edges_are_right(columns: int, image: str) -> None:
     )
 
 
-@pytest.mark.parametrize("columns", [3, 5, 8, 14])
-def test_nothing_is_asked_in_the_loops_over_channels(columns: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "columns"), [(3, 3), (3, 5), (3, 8), (3, 14), (5, 3), (5, 8), (5, 14), (7, 5), (7, 8)]
+)
+def test_nothing_is_asked_in_the_loops_over_channels(size: int, columns: int) -> None:
     # Also where the last tile of a row has fewer columns, and windows beyond the edge behind them.
-    kernel = configured(
-        convolution((9, 14), 32, 16, pad=1), image="in place", columns=columns, rows=1, width=16
-    )
+    expression = convolution((9, 14), 32, 16, size, pad=size // 2)
+    kernel = configured(expression, image="in place", columns=columns, rows=1, width=16)
     module = module_for(kernel.lower().program, "cpu:znver4")
     loops = [one for one in within(module.operation) if one.name == "scf.for"]
     names = [[one.name for one in within(loop)] for loop in loops]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, gpu, memref, scf, vector
@@ -45,6 +46,8 @@ from tilewright.schedule.unrolling import (
 MOST_STATEMENTS = 8192
 # Vectors of different lengths behind the longest ones that are made instead of one with a mask.
 _MOST_PIECES = 2
+# Iterations that are code of their own each where checks do not hold: of 7x7 windows at an edge.
+_MOST_APART = 3
 # Cache lines that one hint fetches at most: more are no longer a hint.
 _MOST_LINES = 64
 
@@ -179,12 +182,14 @@ class KernelEmitter(ValueEmitter):
         self._remainder(loop, end, loop.extent)
 
     def _remainder(self, loop: nest.For, first: int, end: int) -> None:
-        """Iterations in which a check does not hold. Of a single one, which is code of its own in
-        any case, loops within come in versions as well: it may be a good part of all the work."""
-        outer = self._versioned
-        single = end - first == 1 and statements(loop.body) <= MOST_VERSIONED // 2
-        self._versioned = outer and single
-        self._range(loop, first, end)
+        """Iterations in which a check does not hold. A few are code of their own each, where loops
+        within come in versions as well: they may be a good part of all the work."""
+        outer, count = self._versioned, end - first
+        few = count <= _MOST_APART and count * statements(loop.body) <= MOST_VERSIONED // 2
+        self._versioned = outer and few
+        cuts = range(first, end + 1) if self._versioned else (first, end)
+        for begin, stop in pairwise(cuts):
+            self._range(loop, begin, stop)
         self._versioned = outer
 
     def _held(

@@ -24,7 +24,7 @@ from tilewright.schedule.codegen.values import ValueEmitter
 from tilewright.schedule.codegen.versions import (
     MOST_VERSIONED,
     Check,
-    Comparison,
+    GuardedComparison,
     checks,
     comparisons,
 )
@@ -79,7 +79,7 @@ class KernelEmitter(ValueEmitter):
         self._block = block
         self._allocated: dict[tuple[Stmt, int], ir.Value] = {}
         self._lane_vars: dict[int, Var] = {}
-        self._conditions: dict[Stmt, list[Comparison]] = {}
+        self._conditions: dict[Stmt, list[GuardedComparison]] = {}
         self._statements = 0
         # On GPUs the loops are short, and code with branches costs all threads.
         self._versioned = not processor.is_gpu
@@ -212,7 +212,7 @@ class KernelEmitter(ValueEmitter):
             return []
         return checks(self, self._comparisons(body), outer)
 
-    def _comparisons(self, body: Stmt) -> list[Comparison]:
+    def _comparisons(self, body: Stmt) -> list[GuardedComparison]:
         """As `comparisons`; unrolled loops ask for those of their bodies over and over."""
         if body not in self._conditions:
             self._conditions[body] = list(comparisons(body))

@@ -61,7 +61,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class GuardedComparison:
     """A comparison of indices within a statement.
 
     part: the comparison. loops: around it, within the statement, outermost first. guards: further
@@ -73,7 +73,7 @@ class Comparison:
     guards: tuple[Expr, ...]
 
 
-def comparisons(body: Stmt) -> Iterator[Comparison]:
+def comparisons(body: Stmt) -> Iterator[GuardedComparison]:
     """The comparisons in the conditions of a statement that need versions: those of splits that do
     not divide, of what is reduced only under a condition, and of values that are there only under
     one. A condition around whole loops needs none unless it is a split's: to ask at run time is
@@ -85,11 +85,11 @@ def comparisons(body: Stmt) -> Iterator[Comparison]:
 
     def visit(
         stmt: Stmt, loops: tuple[nest.For, ...], guards: tuple[Expr, ...]
-    ) -> Iterator[Comparison]:
+    ) -> Iterator[GuardedComparison]:
         if isinstance(stmt, nest.If):
             parts = tuple(_parts(stmt.condition))
             if stmt.likely or not _is_around_loops(stmt):
-                yield from (Comparison(part, loops, guards) for part in parts)
+                yield from (GuardedComparison(part, loops, guards) for part in parts)
             yield from visit(stmt.then, loops, (*guards, *parts))
             if stmt.otherwise is not None:
                 yield from visit(stmt.otherwise, loops, guards)
@@ -99,7 +99,7 @@ def comparisons(body: Stmt) -> Iterator[Comparison]:
                 for node in nodes(expr):
                     if isinstance(node, Select) and node.guarded:
                         for part in _parts(node.condition):
-                            yield Comparison(part, loops, guards)
+                            yield GuardedComparison(part, loops, guards)
         if isinstance(stmt, nest.For):
             loops = (*loops, stmt)
         for below in inner(stmt):
@@ -126,7 +126,9 @@ def _parts(condition: Expr) -> Iterator[Expr]:
             yield condition
 
 
-def checks(emitter: SumEmitter, found: Sequence[Comparison], outer: frozenset[Var]) -> list[Check]:
+def checks(
+    emitter: SumEmitter, found: Sequence[GuardedComparison], outer: frozenset[Var]
+) -> list[Check]:
     """The checks that depend on nothing but the loops `outer`, and hold for some of their values.
 
     A comparison that is used in several places is there if all of them are so.
@@ -150,7 +152,7 @@ def checks(emitter: SumEmitter, found: Sequence[Comparison], outer: frozenset[Va
     return [check for check in made if id(check.part) not in useless]
 
 
-def _check(emitter: SumEmitter, found: Comparison) -> Check:
+def _check(emitter: SumEmitter, found: GuardedComparison) -> Check:
     extents = {loop.var: loop.extent for loop in found.loops}
     if extents:
         # The last tile of columns has fewer, and it is these that windows reach the edge from.

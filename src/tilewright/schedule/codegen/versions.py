@@ -155,7 +155,7 @@ def checks(
 def _check(emitter: SumEmitter, found: GuardedComparison) -> Check:
     extents = {loop.var: loop.extent for loop in found.loops}
     if extents:
-        # The last tile of columns has fewer, and it is these that windows reach the edge from.
+        # Iterations that a guard leaves out ask nothing: columns beyond the end of a row.
         for guard in found.guards:
             asked, within = _difference(emitter, guard, extents)
             for var, extent in extents.items():

@@ -121,15 +121,22 @@ def test_tuned_says_what_was_searched(tmp_path: Path, monkeypatch: pytest.Monkey
     assert min(best) <= best[0]
 
 
-def test_tuned_is_run_without_workers_where_that_was_advised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("way", "says"),
+    [
+        (DeviceOptions.cpu(1), "run by --device=local-sync"),
+        (replace(DeviceOptions.cpu(2), spin_us=10), "--task_worker_spin_us=10"),
+    ],
+)
+def test_tuned_is_run_as_was_advised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: DeviceOptions, says: str
 ) -> None:
     monkeypatch.setattr(api, "tune", partial(api.tune, variants="default", effort="quick"))
-    monkeypatch.setattr("tilewright.tuned.way_to_run", lambda *_: DeviceOptions.cpu(1))
+    monkeypatch.setattr("tilewright.tuned.way_to_run", lambda *_: way)
     options = replace(OPTIONS, target=parse_target("cpu", 2), db=tmp_path / "database.db")
     (row,) = compare(find_workloads(OPERATIONS[:1]), find_providers("iree-tuned"), options).rows
     assert row.outcome is ProviderOutcome.OK, row.reason
-    assert row.note.endswith("run by local-sync")
+    assert row.note.endswith(says)
 
 
 def test_a_program_is_loaded_by_the_device_that_it_is_run_by(

@@ -111,6 +111,59 @@ def test_nothing_is_asked_in_the_loops_over_channels(size: int, columns: int) ->
     assert not any("scf.if" in those for those in innermost)
 
 
+@pytest.mark.parametrize(
+    ("channels", "knobs", "vectors"),
+    [
+        (48, {"width": 32, "piece_panels": 2}, {32, 16}),
+        (48, {"width": 32, "piece_panels": 1}, {32, 16}),
+        (72, {"width": 32, "piece_panels": 2}, {32, 16}),
+        (80, {"width": 48, "piece_panels": 2}, {32, 16}),
+        (96, {"width": 32, "piece_panels": 2}, {32}),
+        (32, {"width": 32, "piece_rows": 4}, {32}),
+        (72, {"width": 32, "piece_panels": 2, "piece_rows": 4}, {32, 16}),
+    ],
+)
+@pytest.mark.parametrize("image", ["in place", "copied"])
+def test_the_last_pieces_and_panels_have_code_of_their_own(
+    channels: int, knobs: dict[str, int], vectors: set[int], image: str
+) -> None:
+    # Nine rows in pieces of four; channels in whole vectors, not in whole panels.
+    expression = convolution((9, 7), 32, channels, pad=1)
+    kernel = configured(expression, image=image, columns=7, rows=1, **knobs)
+    module = module_for(kernel.lower().program, "cpu:znver4")
+    loops = [one for one in within(module.operation) if one.name == "scf.for"]
+    sums: list[tuple[int, ...]] = []
+    for loop in loops:
+        inside = list(within(loop))
+        names = {one.name for one in inside}
+        if "scf.for" in names or "arith.mulf" not in names:
+            continue
+        assert not names & {"scf.if", "arith.select", "vector.maskedload", "vector.maskedstore"}
+        types = {one.results[0].type for one in inside if one.name == "arith.mulf"}
+        sums.append(tuple(sorted(one.shape[0] for one in types)))
+    assert {lanes for one in sums for lanes in one} == vectors
+    # Of 80 channels the last 32, not 48, of which vectors of 32 and 16 would be.
+    assert (16, 32) not in sums or (32,) in sums
+
+
+@pytest.mark.parametrize("image", ["in place", "copied"])
+@pytest.mark.parametrize(
+    ("channels", "width", "piece_rows"), [(80, 48, 9), (72, 32, 4), (40, 16, 4)]
+)
+def test_the_last_pieces_and_panels_are_right(
+    channels: int, width: int, piece_rows: int, image: str
+) -> None:
+    expression = convolution((9, 7), 8, channels, pad=1)
+    kernel = configured(
+        expression, image=image, columns=7, width=width, piece_panels=2, piece_rows=piece_rows
+    )
+    inputs = arrays(expression)
+    built = te.build(kernel.schedule, kernel.arguments)
+    np.testing.assert_allclose(
+        built(*packed_inputs(kernel, inputs)), unscheduled(expression, inputs), atol=1e-4
+    )
+
+
 def within(operation: Any) -> Iterator[Any]:
     for region in operation.regions:
         for block in region.blocks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -63,8 +64,8 @@ _TILE_CYCLES = 10.0
 _PIECE_CYCLES = 600.0
 # What holds up a core holds up all that wait for its last piece: the part of one that is expected.
 _HELD_UP = 0.03
-# By what steps are slower that check what there is of a tile.
-_UNEVEN = 2.0
+# By what pieces are slower that are not all alike: code of their own for the last.
+_UNEVEN = 1.05
 # Cycles of a store of one element of a vector.
 _SCATTERED_STORE = 1.5
 _MASKED_STORE = 4.0
@@ -141,7 +142,6 @@ class WindowNest:
             values: for each knob its values, one for each configuration.
             whole: leaves out what pieces of parallel work add.
         """
-        vectors = np.ceil(values["width"] / self.lanes)
         rows, row = values["rows"], _size(self.tiles.row)
         across, below = row // rows, row % rows
         along, columns, more = self._along(values)
@@ -149,27 +149,33 @@ class WindowNest:
         cycles = np.zeros(len(rows))
         parts, weights = self._channels / values["depth"], self._weights(values)
         # Tiles that are whole, and what is left behind the last of them.
-        for count, width in ((along, columns), (np.minimum(more, 1), more)):
-            for times, height in ((across, rows), (np.minimum(below, 1), below)):
-                one = self._step(vectors, width, height, values)
-                one += np.maximum(0.0, weights - _HIDDEN * one)
-                sums = vectors * values["blocks"] * width * height
-                tile = _TILE_CYCLES + 3.0 * sums + (parts - 1) * (_PART_CYCLES + 4.0 * sums)
-                tile += self._lines(height, width, values)
-                cycles += count * times * (steps * one + tile)
-        cycles *= self._panels(values) * self._others()
+        for (panels, vectors), (count, width), (times, height) in product(
+            self._panels(values),
+            ((along, columns), (np.minimum(more, 1), more)),
+            ((across, rows), (np.minimum(below, 1), below)),
+        ):
+            one = self._step(vectors, width, height, values)
+            # Lines of the last panel come as those of whole ones, whatever is used of them.
+            one += np.maximum(0.0, weights - _HIDDEN * one)
+            sums = vectors * values["blocks"] * width * height
+            tile = _TILE_CYCLES + 3.0 * sums + (parts - 1) * (_PART_CYCLES + 4.0 * sums)
+            tile += self._lines(height, width, values)
+            cycles += panels * count * times * (steps * one + tile)
+        cycles *= np.ceil(_size(self.tiles.block) / values["blocks"]) * self._others()
         cycles *= self._computed_with(values)
         cycles += self._filter_cycles(values)
         if whole:
             return np.asarray(cycles / self.target.cores / _HERTZ)
         cycles += self._sums(values)
-        pieces, even = self._pieces(values)
+        pieces, largest, even = self._pieces(values)
         cycles = np.where(even, cycles, _UNEVEN * cycles)
         if self.found.order[-1] is not self.tiles.vector or self.tiles.vector in self.found.phases:
             cycles += self._scattered(values)
         cycles += self._image(values, pieces, cycles)
         each = (cycles / pieces + _PIECE_CYCLES) / _HERTZ
         held_up = np.where(pieces > 1, _HELD_UP * each, 0.0)
+        # Who has a piece more than others has a whole one.
+        held_up += cycles * np.maximum(0.0, largest - 1 / pieces) / _HERTZ
         return makespan(pieces, self.target.cores, each) + held_up
 
     @property
@@ -185,11 +191,11 @@ class WindowNest:
     def _along(
         self, values: Mapping[str, NDArray[Any]]
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Whole tiles along the columns, columns of one (1 where they are the vectors), and what
-        is left behind the last."""
+        """Whole tiles along the columns that are not the vectors, columns of one, and what is left
+        behind the last."""
         if self._by_columns:
-            tiles = np.ceil(extent(self.tiles.vector) / values["width"])
-            return tiles, np.ones(len(tiles)), np.zeros(len(tiles))
+            one = np.ones(len(values["width"]))
+            return one, one, np.zeros(len(one))
         columns, column = values["columns"], _size(self.tiles.column)
         return column // columns, columns, column % columns
 
@@ -279,21 +285,24 @@ class WindowNest:
             return 1, 1
         return dim.stride, 1 if dim.reduced is None else extent(dim.reduced) * dim.dilation
 
-    def _panels(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
-        """Tiles of channels."""
-        blocks = np.ceil(_size(self.tiles.block) / values["blocks"])
-        if self._by_columns:
-            return np.asarray(blocks)
-        return np.asarray(np.ceil(extent(self.tiles.vector) / values["width"]) * blocks)
+    def _panels(
+        self, values: Mapping[str, NDArray[Any]]
+    ) -> tuple[tuple[NDArray[Any], NDArray[Any]], ...]:
+        """Tiles along the vectors and the vectors of one: whole ones, and what is left."""
+        size, width = extent(self.tiles.vector), values["width"]
+        rest = np.ceil(size % width / self.lanes)
+        return (size // width, np.ceil(width / self.lanes)), (np.minimum(rest, 1), rest)
 
     def _others(self) -> int:
         """Values of the axes that tiles are not made of."""
         tiled = {self.tiles.vector, self.tiles.block, self.tiles.column, self.tiles.row}
         return prod(extent(axis) for axis in self.found.op.axis if axis not in tiled)
 
-    def _pieces(self, values: Mapping[str, NDArray[Any]]) -> tuple[FloatArray, NDArray[np.bool_]]:
-        """Pieces of parallel work, and whether all of them do the same: where they do not, each
-        step asks what is there."""
+    def _pieces(
+        self, values: Mapping[str, NDArray[Any]]
+    ) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
+        """Pieces of parallel work, what part of it the largest of them is, and whether all of them
+        do the same."""
         size, tile = extent(self.tiles.vector), values["width"]
         if self.tiles.row is not None:
             size, tile = _size(self.tiles.row), values["rows"]
@@ -302,19 +311,25 @@ class WindowNest:
         tiles = np.ceil(size / tile)
         across = np.ceil(tiles / values["piece_rows"])
         others = self._others() // prod(phase.count for phase in self.found.phases.values())
+        together = values["piece_panels"].astype(float)
         if self.tiles.panel is self.tiles.block:
             panels = np.ceil(_size(self.tiles.block) / values["blocks"])
+            parts = panels
         elif self.tiles.panel is self.tiles.vector:
-            panels = np.ceil(extent(self.tiles.vector) / values["width"])
+            (whole, vectors), (some, rest) = self._panels(values)
+            panels, parts = whole + some, whole * vectors + rest
+            together *= vectors
         else:
-            panels = np.full(len(across), float(_size(self.tiles.panel)))
+            panels = parts = np.full(len(across), float(_size(self.tiles.panel)))
             others //= _size(self.tiles.panel)
         shares = np.ceil(panels / values["piece_panels"])
+        largest = np.minimum(1.0, values["piece_rows"] * tile / size) / others
+        largest *= np.minimum(1.0, together / parts)
         even = (across == 1) | ((tiles % values["piece_rows"] == 0) & (size % tile == 0))
         even &= (shares == 1) | (panels % values["piece_panels"] == 0)
         if self.made_of:
             even &= (shares == 1) | (extent(self.tiles.vector) % values["width"] == 0)
-        return np.asarray(others * across * shares), even
+        return np.asarray(others * across * shares), largest, even
 
     def _sums(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
         """Cycles in which the sums of a panel over a piece come and go for each part of the
@@ -413,6 +428,8 @@ class WindowNest:
         if found.is_padded and not (self.leaves_out and found.channels):
             whole, _, more = self._along(values)
             tiles = whole + (more > 0)
+            if self._by_columns:
+                tiles = np.ceil(extent(self.tiles.vector) / values["width"])
             edges = np.minimum(1.0, 2.0 / tiles) * (_CHECKED - 1) * cycles
         return np.where(values["image"] == "copied", copied, edges)
 

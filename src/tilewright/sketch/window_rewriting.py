@@ -57,6 +57,7 @@ def written_anew(
     reduced: Sequence[IterVar],
     *,
     copied: bool,
+    lanes: int,
     depth: int = 0,
     computed: Computed | None = None,
 ) -> Rewritten:
@@ -84,17 +85,18 @@ def written_anew(
     """
     position = found.filter_input
     sizes = {axis: extent(axis) for axis in found.op.axis}
-    whole = -(-sizes[vector] // tile[vector]) * tile[vector]
+    whole = _up(sizes[vector], tile[vector])
+    last = _up(sizes[vector], min(lanes, tile[vector]))
     read_beyond = vector not in found.slides and found.filter is not None and position is None
     if copied and not read_beyond:
-        sizes[vector] = whole
+        sizes[vector] = last
     packings: dict[int, Packing] = {}
     packed: Tensor | None = None
     places: tuple[Expr, ...] = ()
     if position is not None and found.filter is not None:
         for axis in found.outputs:
             if axis in tile and any(axis is index for index in found.filter.indices):
-                sizes[axis] = -(-sizes[axis] // tile[axis]) * tile[axis]
+                sizes[axis] = last if axis is vector else _up(sizes[axis], tile[axis])
         # Whole vectors of the filter also where the image has no more channels.
         padded = {**sizes, vector: whole}
         packing, places = _packing(found, tile, vector, reduced, padded, depth)
@@ -183,6 +185,11 @@ def written_anew(
         (*arguments, output),
         packings,
     )
+
+
+def _up(size: int, step: int) -> int:
+    """The next multiple of a step."""
+    return -(-size // step) * step
 
 
 def _copy(

@@ -25,8 +25,8 @@ ORDERS = ("panels rows columns", "rows panels columns", "rows columns panels")
 
 @dataclass(frozen=True)
 class _OutputLoops:
-    """Of a scheduled result: the parallel loop, the loops over tiles of channels, those over all
-    tiles of a piece in their order, and how many tiles there are for each of channels."""
+    """Of a scheduled result: the innermost parallel loop, the loops over tiles of channels, those
+    over all tiles of a piece in their order, and how many tiles there are for each of channels."""
 
     part: IterVar
     panels: Sequence[IterVar]
@@ -62,7 +62,7 @@ class WindowSchedule:
 
     @property
     def part(self) -> IterVar:
-        """The loop of the result whose steps are pieces of parallel work."""
+        """The loop of the result within which a piece of parallel work is."""
         return self._loops.part
 
     def _share_out(self) -> _OutputLoops:
@@ -70,6 +70,9 @@ class WindowSchedule:
         roles, numbers = self._tiles, self._numbers
         found, panel = roles.found, roles.panel
         output = self._made.schedule[self._made.output]
+        # Pieces that may be cut off at an end are counted by loops of their own: it is asked once
+        # whether one is the last.
+        others: list[IterVar] = []
         pieces: list[IterVar] = []
         phases: list[IterVar] = []
         tiles_of: dict[str, list[IterVar]] = {"panels": [], "rows": [], "columns": []}
@@ -89,7 +92,7 @@ class WindowSchedule:
                 tiles, inside[axis] = output.split(tiles, most)
                 count = -(-extent(axis) // most)
             elif axis is not panel:
-                pieces.append(tiles)
+                others.append(tiles)
                 continue
             else:
                 count = extent(axis)
@@ -104,12 +107,14 @@ class WindowSchedule:
         units = [a for a, old in zip(output.op.axis, found.order, strict=True) if old is None]
         ordered = tuple(loop for kind in self._order.split() for loop in tiles_of[kind])
         elements = [inside[axis] for axis in roles.tiled]
-        output.reorder(*units, *pieces, *phases, *ordered, *elements)
-        part = output.fuse(*units, *pieces) if len(units) + len(pieces) > 1 else pieces[0]
-        output.parallel(part)
+        output.reorder(*units, *others, *pieces, *phases, *ordered, *elements)
+        if units or others:
+            pieces.insert(0, output.fuse(*units, *others))
+        for piece in pieces:
+            output.parallel(piece)
         _write_out(output, elements)
         turns = prod(counts[loop] for loop in (*tiles_of["rows"], *tiles_of["columns"]))
-        return _OutputLoops(part, tiles_of["panels"], ordered, turns)
+        return _OutputLoops(pieces[-1], tiles_of["panels"], ordered, turns)
 
     def add_up(self, reduced: Sequence[IterVar]) -> None:
         """Schedules the sums: those of one tile, or of all tiles of a panel where the reduction

@@ -274,6 +274,7 @@ class WindowsSketch(Sketch):
             tiles.vector,
             steps,
             copied=copied,
+            lanes=self._lanes,
             depth=numbers["depth"],
             computed=self._computed(numbers),
         )

@@ -177,8 +177,9 @@ class IreeTuned(Iree):
             artifact = str(vmfb)
         else:
             advised = way_to_run(result, read_manifest(output))
-            if advised.uri != options.place.options.uri:
-                artifact, way = (str(vmfb), advised), f", run by {advised.uri}"
+            if advised != options.place.options:
+                artifact = str(vmfb), advised
+                way = f", run by {' '.join([*advised.tool_prefix, *advised.tool_flags])}"
         note = f"variant {result.program.variant}, {len(result.changed)} dispatches changed"
         if options.budget:
             note += f", {result.trials_total} trials in {result.wall_s:.0f} s"

@@ -70,8 +70,6 @@ class WindowSchedule:
         roles, numbers = self._tiles, self._numbers
         found, panel = roles.found, roles.panel
         output = self._made.schedule[self._made.output]
-        # Pieces that may be cut off at an end are counted by loops of their own: it is asked once
-        # whether one is the last.
         others: list[IterVar] = []
         pieces: list[IterVar] = []
         phases: list[IterVar] = []
@@ -108,13 +106,10 @@ class WindowSchedule:
         ordered = tuple(loop for kind in self._order.split() for loop in tiles_of[kind])
         elements = [inside[axis] for axis in roles.tiled]
         output.reorder(*units, *others, *pieces, *phases, *ordered, *elements)
-        if units or others:
-            pieces.insert(0, output.fuse(*units, *others))
-        for piece in pieces:
-            output.parallel(piece)
+        part = in_parallel(output, [*units, *others], pieces)
         _write_out(output, elements)
         turns = prod(counts[loop] for loop in (*tiles_of["rows"], *tiles_of["columns"]))
-        return _OutputLoops(pieces[-1], tiles_of["panels"], ordered, turns)
+        return _OutputLoops(part, tiles_of["panels"], ordered, turns)
 
     def add_up(self, reduced: Sequence[IterVar]) -> None:
         """Schedules the sums: those of one tile, or of all tiles of a panel where the reduction
@@ -190,6 +185,25 @@ class WindowSchedule:
             cache_bytes=self._target.l2_bytes,
             work=numbers["unroll"] * prod(self._size.values()) // self._lanes,
         )
+
+
+def in_parallel(stage: Stage, alike: Sequence[IterVar], pieces: Sequence[IterVar]) -> IterVar:
+    """Makes the outermost loops of a stage those over its workgroups.
+
+    Pieces that may be cut off at an end are counted by a loop of their own each, so that a branch
+    knows which is the last, and no step within asks.
+
+    Args:
+        stage: whose outermost loops, in this order, are these.
+        alike: loops of which every iteration does the same.
+        pieces: at most two loops whose last iteration may do less.
+
+    Returns:
+        The innermost of them.
+    """
+    for loop in [*([stage.fuse(*alike)] if alike else []), *pieces]:
+        stage.parallel(loop)
+    return pieces[-1]
 
 
 def turn(

@@ -13,6 +13,7 @@ from tilewright.sketch.cook_toom import SIZES, WINDOW
 from tilewright.sketch.fetching import fetched_ahead
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.structure import extent, tile_sizes
+from tilewright.sketch.window_schedule import in_parallel
 from tilewright.sketch.winograd_stages import WinogradForm, winograd_stages
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Constraint
@@ -221,11 +222,9 @@ class WinogradSketch(Sketch):
         piece, down = output.split(down, piece_rows)
         channels, within = output.split(axes[self._form.outputs], panel)
         within, vector = output.split(within, width)
-        others = (axes[a] for a in self._form.others if a in axes)
-        pieces = [*units, *others, piece, channels]
-        output.reorder(*pieces, within, down, along, row, column, vector)
-        part = output.fuse(*pieces)
-        output.parallel(part)
+        alike = [*units, *(axes[a] for a in self._form.others if a in axes)]
+        output.reorder(*alike, piece, channels, within, down, along, row, column, vector)
+        part = in_parallel(output, alike, [piece, channels])
         for axis in (row, column):
             output.unroll(axis)
         output.vectorize(vector)

@@ -7,9 +7,8 @@ does becomes a mask. A buffer that lives within the loop gets a place for each l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, gpu, memref, scf, vector
@@ -20,17 +19,11 @@ from tilewright.schedule.codegen.extern import ImportedFunctions
 from tilewright.schedule.codegen.machine import PIECES_UNROLLED, Processor
 from tilewright.schedule.codegen.memory import Storage
 from tilewright.schedule.codegen.sums import is_vector
-from tilewright.schedule.codegen.values import ValueEmitter
-from tilewright.schedule.codegen.versions import (
-    MOST_VERSIONED,
-    Check,
-    GuardedComparison,
-    checks,
-    comparisons,
-)
+from tilewright.schedule.codegen.versioned import VersionedEmitter
+from tilewright.schedule.codegen.versions import Check, checks
 from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import Binary, Const, Expr, Var
+from tilewright.schedule.expr import Binary, Const, Var
 from tilewright.schedule.intrinsic import BODY, RESET
 from tilewright.schedule.linear import Linear, number
 from tilewright.schedule.nest import Buffer, Stmt
@@ -46,13 +39,11 @@ from tilewright.schedule.unrolling import (
 MOST_STATEMENTS = 8192
 # Vectors of different lengths behind the longest ones that are made instead of one with a mask.
 _MOST_PIECES = 2
-# Iterations that are code of their own each where checks do not hold: of 7x7 windows at an edge.
-_MOST_APART = 3
 # Cache lines that one hint fetches at most: more are no longer a hint.
 _MOST_LINES = 64
 
 
-class KernelEmitter(ValueEmitter):
+class KernelEmitter(VersionedEmitter):
     """Emits the statements of one kernel into its function.
 
     entry: an operation before which memory is allocated.
@@ -79,12 +70,7 @@ class KernelEmitter(ValueEmitter):
         self._block = block
         self._allocated: dict[tuple[Stmt, int], ir.Value] = {}
         self._lane_vars: dict[int, Var] = {}
-        self._conditions: dict[Stmt, list[GuardedComparison]] = {}
         self._statements = 0
-        # On GPUs the loops are short, and code with branches costs all threads.
-        self._versioned = not processor.is_gpu
-        # The loops over workgroups while what these do is not begun.
-        self._grid: tuple[nest.For, ...] = ()
 
     @property
     def large(self) -> list[tuple[int, str]]:
@@ -101,10 +87,7 @@ class KernelEmitter(ValueEmitter):
             ScheduleError: unrolling makes too much code, or an intrinsic is in a vectorized loop or
                 lacks what it needs.
         """
-        if self._grid and not isinstance(stmt, nest.Seq | nest.Allocate):
-            loops, self._grid = self._grid, ()
-            self._part(stmt, loops)
-            self._grid = loops
+        if self.begins_work(stmt):
             return
         match stmt:
             case nest.Seq():
@@ -140,156 +123,8 @@ class KernelEmitter(ValueEmitter):
             self._vectors(loop)
         elif loop.kind in (nest.VECTORIZED, nest.UNROLLED) or loop.extent == 1:
             self._unrolled(loop)
-        elif self._versioned:
-            self._versions_of(loop)
         else:
-            self._range(loop, 0, loop.extent)
-
-    def _loop(self, name: str, extent: int, body: Callable[[Linear], None]) -> None:
-        """A loop from 0 on around what `body` emits, given the loop's variable."""
-        made = scf.ForOp(self.number(0), self.number(extent), self.number(1))
-        var = self.loop_var(name, extent)
-        self.loops[var] = made.induction_variable
-        # What was read before the loop is out of date in its second iteration.
-        self.changed()
-        with self.block(made.body):
-            body(self.sums.variable(var))
-            scf.YieldOp([])
-
-    def _range(self, loop: nest.For, first: int, end: int, known: Sequence[Expr] = ()) -> None:
-        """The iterations from `first` up to `end`, for which the `known` comparisons hold."""
-
-        def body(value: Linear) -> None:
-            with self.bound({loop.var: value.plus(first)}, known):
-                self.statement(loop.body)
-
-        if end - first == 1:
-            body(number(0))
-        elif first < end:
-            self._loop(loop.var.name, end - first, body)
-
-    def _versions_of(self, loop: nest.For) -> None:
-        """The loop cut where its checks begin and cease to hold."""
-        first, end, known = self._held(loop, self._checks)
-        if known and first >= end and loop.extent == 2:
-            # Both are at an edge, each at one of its own.
-            first = end = 1
-        elif not known or first >= end:
-            self._range(loop, 0, loop.extent)
-            return
-        self._remainder(loop, 0, first)
-        self._range(loop, first, end, known)
-        self._remainder(loop, end, loop.extent)
-
-    def _remainder(self, loop: nest.For, first: int, end: int) -> None:
-        """Iterations in which a check does not hold. A few are code of their own each, where loops
-        within come in versions as well: they may be a good part of all the work."""
-        outer, count = self._versioned, end - first
-        few = count <= _MOST_APART and count * statements(loop.body) <= MOST_VERSIONED // 2
-        self._versioned = outer and few
-        cuts = range(first, end + 1) if self._versioned else (first, end)
-        for begin, stop in pairwise(cuts):
-            self._range(loop, begin, stop)
-        self._versioned = outer
-
-    def _held(
-        self, loop: nest.For, found: Callable[[Stmt, frozenset[Var]], list[Check]]
-    ) -> tuple[int, int, list[Expr]]:
-        """The iterations, from one up to another, in which the checks of a loop's variable alone
-        hold, and what is compared in these."""
-        first, end = 0, loop.extent
-        var = self.loop_var(loop.var.name, loop.extent)
-        with self.bound({loop.var: self.sums.variable(var)}):
-            fixed = [c for c in found(loop.body, frozenset((var,))) if c.is_of(var)]
-        for check in fixed:
-            low, high = check.range(loop.extent)
-            first, end = max(first, low), min(end, high)
-        return first, end, [check.part for check in fixed]
-
-    def _checks(self, body: Stmt, outer: frozenset[Var]) -> list[Check]:
-        """The checks that decide on versions of a body, by the variables around it."""
-        if not self._versioned or statements(body) > MOST_VERSIONED:
-            return []
-        return checks(self, self._comparisons(body), outer)
-
-    def _comparisons(self, body: Stmt) -> list[GuardedComparison]:
-        """As `comparisons`; unrolled loops ask for those of their bodies over and over."""
-        if body not in self._conditions:
-            self._conditions[body] = list(comparisons(body))
-        return self._conditions[body]
-
-    def workgroup(self, body: Stmt, loops: Sequence[nest.For]) -> None:
-        """The code of a workgroup: branches where checks depend on its numbers, around each part of
-        it that has such checks.
-
-        Args:
-            body: what a workgroup does.
-            loops: whose iterations are workgroups.
-        """
-        self._grid = tuple(loops)
-        self.statement(body)
-        self._grid = ()
-
-    def _part(self, body: Stmt, loops: Sequence[nest.For]) -> None:
-        """A part of what a workgroup does."""
-        variables = {loop: self.linear(loop.var) for loop in loops if loop.extent > 1}
-        known = self._checks(body, frozenset().union(*(v.variables for v in variables.values())))
-        for loop, number_ in variables.items():
-            last = loop.extent - 1
-            mine = [c for c in known if any(c.is_of(var) for var in number_.variables)]
-            first = max((c.range(loop.extent)[0] for c in mine), default=0)
-            end = min((c.range(loop.extent)[1] for c in mine), default=loop.extent)
-            edges = [0] * (first == 1) + [last] * (end == last)
-            if not edges or first > 1 or end < last or first >= end:
-                continue
-            # Only the first and the last one are not whole: where their number is known, it is
-            # known where loops begin and end.
-            others = [other for other in variables if other is not loop]
-
-            def inside(rest: list[nest.For] = others, mine: list[Check] = mine) -> None:
-                with self.bound({}, [c.part for c in mine]):
-                    self._part(body, rest)
-
-            self._edges(body, loop, edges, others, inside)
-            return
-        holds: bool | ir.Value = True
-        for check in known:
-            holds = self.logical("logical_and", holds, self.compared(check.op, check.bound))
-        if isinstance(holds, bool):
-            self.statement(body)
-            return
-        branch = scf.IfOp(holds, has_else=True)
-        with self.block(branch.then_block), self.bound({}, [check.part for check in known]):
-            self.statement(body)
-            scf.YieldOp([])
-        outer = self._versioned
-        self._versioned = outer and statements(body) <= MOST_VERSIONED // 2
-        with self.block(branch.else_block):
-            self.statement(body)
-            scf.YieldOp([])
-        self._versioned = outer
-
-    def _edges(
-        self,
-        body: Stmt,
-        loop: nest.For,
-        edges: Sequence[int],
-        others: Sequence[nest.For],
-        inside: Callable[[], None],
-    ) -> None:
-        """Branches for the numbers at the edges of a loop over workgroups, then for the others."""
-        if not edges:
-            inside()
-            return
-        edge, *more = edges
-        distance = self.linear(loop.var).plus(-edge)
-        branch = scf.IfOp(self.compared("ne", distance), has_else=True)
-        with self.block(branch.then_block):
-            self._edges(body, loop, more, others, inside)
-            scf.YieldOp([])
-        with self.block(branch.else_block), self.bound({loop.var: number(edge)}):
-            self._part(body, others)
-            scf.YieldOp([])
+            self.in_versions(loop)
 
     def _unrolled(self, loop: nest.For) -> None:
         if loop.extent * statements(loop.body) > MOST_STATEMENTS:
@@ -305,7 +140,7 @@ class KernelEmitter(ValueEmitter):
     def _vectors(self, loop: nest.For) -> None:
         """A vectorized loop as vectors, cut where its checks end if few are left then: a mask costs
         more than a shorter vector."""
-        first, end, known = self._held(loop, self._lane_checks)
+        first, end, known = self.held(loop, self._lane_checks)
         rest = self.processor.widths.pieces(max(0, end - first), widest_bytes(loop.body))[1]
         if known and first < end and len(rest) <= _MOST_PIECES:
             self._pieces(loop, 0, first)
@@ -316,7 +151,7 @@ class KernelEmitter(ValueEmitter):
             self._pieces(loop, 0, loop.extent)
 
     def _lane_checks(self, body: Stmt, outer: frozenset[Var]) -> list[Check]:
-        return [] if self.processor.is_gpu else checks(self, self._comparisons(body), outer)
+        return [] if self.processor.is_gpu else checks(self, self.comparisons_of(body), outer)
 
     def _pieces(self, loop: nest.For, first: int, end: int) -> None:
         """The iterations from `first` up to `end` in vectors."""
@@ -324,7 +159,7 @@ class KernelEmitter(ValueEmitter):
         (count, lanes), rest = widths.pieces(end - first, widest_bytes(loop.body))
         done = first
         if count > PIECES_UNROLLED:
-            self._loop(
+            self.emit_loop(
                 loop.var.name,
                 count,
                 lambda value: self._vector(loop, value.times(lanes).plus(first), lanes),
@@ -454,7 +289,7 @@ class KernelEmitter(ValueEmitter):
                 if extent == 1:
                     rows(place, run + 1)
                 else:
-                    self._loop(
+                    self.emit_loop(
                         "row",
                         extent,
                         lambda row: rows(place.plus(row, stride), run + 1),

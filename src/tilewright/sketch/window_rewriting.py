@@ -67,14 +67,15 @@ def written_anew(
     Args:
         found: the reduction.
         tile: elements of a tile along axes of the result; along the axes of the filter that the
-            image is not read along, sums are computed for whole tiles, also along `vector` where
-            the image is copied.
+            image is not read along, sums are computed for whole tiles, along `vector` for whole
+            vectors, there also where the image is copied.
         vector: the axis whose elements make a vector.
         reduced: the reduced axes in the order of their loops.
         copied: whether the image is copied. The copy has what tiles read beyond the image, and
             where vectors are columns each phase of a stride for itself. What is beyond the image's
             edges, and nothing to the reduction, is left out: all of it where channels are read in
             place, of a copy rows that are tiles of one.
+        lanes: of a vector.
         depth: of the innermost channels how many are together in the copy, where these are the
             image's innermost dimension; 0 for all.
         computed: makes the elements of the copy from what it has the place of; the image's own by

@@ -142,27 +142,34 @@ def test_tuned_is_run_as_was_advised(
 def test_a_program_is_loaded_by_the_device_that_it_is_run_by(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    loaded: list[tuple[str, DeviceOptions]] = []
+    loaded: list[tuple[str, DeviceOptions, bool]] = []
+    policy: list[bool] = []
 
     class Played:
         def __init__(self, options: DeviceOptions) -> None:
             self.options = options
 
         def load(self, vmfb: str, parameters: object) -> Any:
-            loaded.append((vmfb, self.options))
+            loaded.append((vmfb, self.options, policy[-1]))
             return SimpleNamespace(bind=lambda *_: None, outputs=None)
 
         def arguments(self, inputs: object) -> None: ...
 
     monkeypatch.setattr("tilewright.compare.providers.iree.Device", Played)
+    monkeypatch.setattr("tilewright.compare.providers.iree.schedule_as_batch", policy.append)
     provider = Iree()
     provider.open(Place(threads=2))
     task: Any = SimpleNamespace(parameters=(), inputs=None, function="main")
-    alone = DeviceOptions.cpu(1)
-    for artifact in ("default.vmfb", ("tuned.vmfb", alone), "other.vmfb"):
+    alone, moved = DeviceOptions.cpu(1), replace(DeviceOptions.cpu(2), batch=False)
+    for artifact in ("default.vmfb", ("tuned.vmfb", alone), ("moved.vmfb", moved), "other.vmfb"):
         provider.prepare(PrepareRequest(task, Built(artifact), Budget(trials=1)), [])
     own = DeviceOptions.cpu(2)
-    assert loaded == [("default.vmfb", own), ("tuned.vmfb", alone), ("other.vmfb", own)]
+    assert loaded == [
+        ("default.vmfb", own, True),
+        ("tuned.vmfb", alone, True),
+        ("moved.vmfb", moved, False),
+        ("other.vmfb", own, True),
+    ]
 
 
 SCHEDULE = """

@@ -18,7 +18,7 @@ from tilewright.compare.providers.interface import (
 )
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.errors import UserError
-from tilewright.measure.device_options import DeviceOptions, Parameters
+from tilewright.measure.device_options import DeviceOptions, Parameters, schedule_as_batch
 from tilewright.measure.in_flight import IN_FLIGHT_FLAG, InFlight
 from tilewright.measure.runtime import Device
 from tilewright.target import Target
@@ -85,6 +85,8 @@ class Iree(Provider):
     def prepare(self, request: PrepareRequest, arguments: Sequence[Any]) -> PreparedTask:
         task, artifact = request.task, request.built.artifact
         vmfb, way = artifact if isinstance(artifact, tuple) else (artifact, self._device.options)
+        # Workers are what the thread is that starts them, and so is who waits for them.
+        schedule_as_batch(way.batch)
         if way not in self._devices:
             self._devices[way] = Device(way)
         device = self._devices[way]
@@ -177,9 +179,12 @@ class IreeTuned(Iree):
             artifact = str(vmfb)
         else:
             advised = way_to_run(result, read_manifest(output))
-            if advised != options.place.options:
-                artifact = str(vmfb), advised
-                way = f", run by {' '.join([*advised.tool_prefix, *advised.tool_flags])}"
+            usual, flags = (
+                " ".join([*one.tool_prefix, *one.tool_flags])
+                for one in (options.place.options, advised)
+            )
+            if flags != usual:
+                artifact, way = (str(vmfb), advised), f", run by {flags}"
         note = f"variant {result.program.variant}, {len(result.changed)} dispatches changed"
         if options.budget:
             note += f", {result.trials_total} trials in {result.wall_s:.0f} s"

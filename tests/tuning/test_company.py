@@ -112,6 +112,17 @@ def test_a_runner_up_and_an_omission_that_do_better_are_put_together(run: Played
     assert company.build.name == "default_together_0"
 
 
+@pytest.mark.parametrize(("share", "chosen"), [(0.6, "w"), (0.5, "z")])
+def test_of_what_is_most_of_the_program_all_finalists_are_tried_in_it(
+    run: PlayedRun, share: float, chosen: str
+) -> None:
+    """Of other dispatches as many as the effort says: the winner and one more."""
+    run.seconds |= {f"default_company_{at}": 0.9 - 0.1 * at for at in range(4)}
+    run.seconds["default_company_3"] = 0.6 if share > 0.5 else 1.0
+    company = tried(run, confirmed(run, "a", "x", "z", "v", "w", share=share))
+    assert company.choices == {"a": chosen}
+
+
 def test_together_they_must_be_faster_too(run: PlayedRun) -> None:
     run.seconds |= {
         "default_company_0": 0.9,

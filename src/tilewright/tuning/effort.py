@@ -22,7 +22,8 @@ class Effort:
     - `tuned_variants`: how many of the fastest variants are tuned further.
     - `finalists`: candidates of a dispatch that are re-measured against the default.
     - `confirm_rounds`: interleaved rounds of that re-measurement, each of every finalist.
-    - `company`: finalists of each hot dispatch that are tried in the whole program.
+    - `company`: finalists of each hot dispatch that are tried in the whole program; of one that
+      is most of the program, all.
     - `program_rounds`: interleaved rounds when whole programs are compared.
     """
 

@@ -184,8 +184,8 @@ def try_in_company(
             preset = context.options.effort_preset
             # One that is most of the program is cheap to judge where it counts: its calls begin
             # with other data in the caches than the rows of calls that it is timed by alone.
-            count = preset.finalists if outcome.task.share > _MOST else preset.company
-            others = outcome.faster[1:count]
+            tried = preset.finalists if outcome.task.share > _MOST else preset.company
+            others = outcome.faster[1:tried]
             rivals += [winners | {key: other.configuration} for other in others]
             rivals.append(without([key]))
     count = affordable(within_s, programs.each_s, 2 * programs.comparing_s)

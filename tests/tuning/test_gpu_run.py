@@ -55,8 +55,9 @@ def test_a_run_for_a_gpu_ends_with_a_spec_that_applies(tmp_path, target, flag):
     assert dispatch["failed_trials"] == 0
     command = (tmp_path / "out" / "command.txt").read_text()
     assert flag in command
-    # Candidates of a round are measured together: few batches, however many candidates.
-    assert len(list(folder.glob("batch_*"))) <= 10
+    # Candidates of a round, and programs in company, are measured together: few batches, however
+    # many there are. The one of several programs that is picked is compared once more.
+    assert len(list(folder.glob("batch_*"))) <= 11
     assert device.asked["TimeRequest"] >= 4
     assert dispatch["status"] == "tuned"
     if target.startswith("vulkan"):

@@ -351,8 +351,7 @@ def build_companies(
     builds = programs.build_all([wanted[index] for index in written])
     problems = list(failed.values())
     built = []
-    for index, build in zip(written, builds, strict=True):
-        wrong = build.error if not build.ok else programs.check(build)
+    for index, build, wrong in zip(written, builds, programs.check_all(builds), strict=True):
         if wrong:
             problems.append(wrong)
         else:

@@ -317,6 +317,20 @@ class Programs:
         """
         return self.compare_outputs(build).message
 
+    def check_all(self, builds: Sequence[Build]) -> list[str]:
+        """What is wrong with each: why it did not compile, or as `check`. Where a round is larger
+        than 1 they are run in one.
+
+        Args:
+            builds: of programs, also such as did not compile.
+        """
+        if self.benchmark.round_size > 1:
+            with self.benchmark.ahead("the programs' results"):
+                for build in builds:
+                    if build.vmfb is not None:
+                        self._tester().check(build.vmfb)
+        return [self.check(build) if build.ok else build.error for build in builds]
+
     def compare_outputs(self, build: Build) -> Tested:
         """Compare the build's outputs with the reference's.
 

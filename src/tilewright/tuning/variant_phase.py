@@ -126,8 +126,8 @@ def _build_variants(
             break
         begin = time.monotonic()
         batch, left = left[: context.target.cores], left[context.target.cores :]
-        for build in programs.build_all([Build(v.name, v) for v in batch]):
-            problem = build.error if not build.ok else programs.check(build)
+        builds = programs.build_all([Build(v.name, v) for v in batch])
+        for build, problem in zip(builds, programs.check_all(builds), strict=True):
             if problem:
                 outcome.variants[build.name] = problem
                 context.emit(ProgramMeasured(build.name, None, False, problem))

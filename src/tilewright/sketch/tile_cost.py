@@ -23,9 +23,9 @@ _FREQUENCY = 3e9
 _FMA_PER_CYCLE = 2.0
 _LOADS_PER_CYCLE = 2.0
 _UOPS_PER_CYCLE = 5.0
-# What each load costs, though other units do it than those that add up products. Tiles of 24 to 28
-# sums with ten or eleven loads in a step reach 0.93 of an AVX-512 processor's peak, with 14 to 16
-# 0.87.
+# What each load costs, though other units do it than those that add up products. On an AVX-512
+# processor tiles of 6x64 and 8x48, with ten and eleven loads in a step, reach 0.93 and 0.95 of the
+# peak, of 12x32 and 14x32, with 14 and 16, 0.87 and 0.88.
 _LOAD_CYCLES = 0.12
 _FMA_LATENCY = 4.0
 _L2_BYTES_PER_CYCLE = 32.0
@@ -261,8 +261,8 @@ def _step(facts: ContractionFacts, choice: Mapping[str, Any], vectors: Any) -> A
     # An element of a row that is used once is multiplied in its own register, so that sums change
     # theirs, and where registers are few, steps that are written out put them in memory.
     moved = (vectors == 1) & (choice["unroll"] > 1) & (rows > facts.target.vector_registers / 2)
-    # So they do in the one tile that leaves a register for the next step's vectors, which LLVM
-    # loads early: 38 moves and 18 spills in a loop, where others with as few left have none.
+    # So they do in nine rows of three vectors, for which LLVM loads the next step's early: 38 moves
+    # and 18 spills in a loop. Other tiles that leave as few registers have no such moves.
     moved = moved | ((vectors == 3) & (rows == 9) & (choice["unroll"] > 1))
     spent = np.where(moved, spent * _MOVED_SUMS, spent)
     # Rows in place are as many streams; those a power of two apart share few sets of the cache,

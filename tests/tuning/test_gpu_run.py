@@ -56,8 +56,8 @@ def test_a_run_for_a_gpu_ends_with_a_spec_that_applies(tmp_path, target, flag):
     command = (tmp_path / "out" / "command.txt").read_text()
     assert flag in command
     # Candidates of a round, and programs in company, are measured together: few batches, however
-    # many there are. The one of several programs that is picked is compared once more.
-    assert len(list(folder.glob("batch_*"))) <= 11
+    # many there are.
+    assert len(list(folder.glob("batch_*"))) <= 10
     assert device.asked["TimeRequest"] >= 4
     assert dispatch["status"] == "tuned"
     if target.startswith("vulkan"):

@@ -254,11 +254,12 @@ class Programs:
             self.seconds_each = (time.monotonic() - begin) / len(builds)
         return builds
 
-    def make_reference(self, build: Build) -> str:
+    def make_reference(self, build: Build, timing: TimingPolicy | None = None) -> str:
         """Keep the outputs of a build for the others to be compared with; '' or what failed.
 
         Args:
             build: a program that compiled.
+            timing: how it is timed next: where a round is larger than 1, in the same one.
         """
         assert build.vmfb is not None
         other = turned_inputs(self.folder / "others", self.inputs)
@@ -267,6 +268,8 @@ class Programs:
             with self.benchmark.ahead("the program's results"):
                 self.keep_outputs(build.vmfb, self.inputs, self.expected)
                 self.keep_outputs(build.vmfb, other, place)
+                if timing is not None:
+                    self.time(build, timing)
         failed = self.keep_outputs(build.vmfb, self.inputs, self.expected)
         if not failed and other.key != self.inputs.key:
             # A program need not take them: the user's inputs can be all that it is for.

@@ -315,13 +315,14 @@ class TuningSession:
         return first
 
     def _measure_default(self, programs: Programs, default: Build) -> float:
-        failure = programs.make_reference(default)
+        timing = quick_timing(1.0)
+        failure = programs.make_reference(default, timing)
         if failure:
             raise UserError(
                 f"{self.source}: the program compiles but does not run: {failure}; "
                 "check --input, --parameters and --function"
             )
-        seconds = programs.time(default, quick_timing(1.0))
+        seconds = programs.time(default, timing)
         if isinstance(seconds, str):
             raise UserError(f"{self.source}: the program does not run to its end: {seconds}")
         programs.context.deadlines.took(RUNNING, seconds)

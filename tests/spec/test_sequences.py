@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from kernel_specs import TARGET, Compiler, function, pointwise, programs, random
 from tilewright import te
 from tilewright.cli.main import commands
 from tilewright.ir.piece_claims import BoundPlace
-from tilewright.ir.sequences import find_sequences, plan_sequence, stage_kernels
+from tilewright.ir.sequences import FoundSequence, find_sequences, plan_sequence, stage_kernels
 from tilewright.ir.walk import symbols, walk
 from tilewright.measure.jobs import WorkerState
 from tilewright.schedule.in_place import replaceable
@@ -92,18 +93,18 @@ def spec_with(state: WorkerState, *kernels: tuple[str, SketchedKernel]) -> str:
     )
 
 
-def sequences_of(compiler: Compiler, program: str, spec: str) -> list[ir.Module]:
+def sequences_of(compiler: Compiler, program: str, spec: str) -> list[FoundSequence]:
     return find_sequences(compiler.module(program, spec, "preprocessing").operation)
 
 
-def in_sequence(compiler: Compiler, program: str, spec: str) -> str:
+def in_sequence(compiler: Compiler, program: str, spec: str, cores: int = 2) -> str:
     """The spec with the sequences of a program."""
     found = []
     for one in sequences_of(compiler, program, spec):
         written = io.BytesIO()
-        one.operation.write_bytecode(written)
-        found.append(written.getvalue())
-    return add_sequences(spec, found, 2)
+        one.module.operation.write_bytecode(written)
+        found.append((written.getvalue(), one.together))
+    return add_sequences(spec, found, cores)
 
 
 def calls(compiler: Compiler, program: str, spec: str) -> list[str]:
@@ -246,7 +247,7 @@ def test_what_is_still_read_is_not_written_to(tmp_path: Path, spec: str) -> None
     compiler, program = Compiler(tmp_path), chain(5)
     module = compiler.module(program, spec, "preprocessing")
     (found,) = find_sequences(module.operation)
-    plan = plan_sequence(symbols(found)["main"], stage_kernels(module.operation))
+    plan = plan_sequence(symbols(found.module)["main"], stage_kernels(module.operation))
     assert len(plan.stages) == 10
     size = 4 * SHAPE[0] * SHAPE[1]
     inside = 2 + len(plan.inputs)
@@ -333,7 +334,7 @@ def test_truth_values_between_stages_have_a_byte_each(tmp_path: Path, state: Wor
     program = programs([asked, chosen, added("z", "%y", "%y")], f"%x: {TYPE}", "%z", TYPE)
     module = compiler.module(program, spec, "preprocessing")
     (found,) = find_sequences(module.operation)
-    plan = plan_sequence(symbols(found)["main"], stage_kernels(module.operation))
+    plan = plan_sequence(symbols(found.module)["main"], stage_kernels(module.operation))
     assert plan.scratch >= SHAPE[0] * SHAPE[1]
     x_ = random(*SHAPE)
     sequenced = in_sequence(compiler, program, spec)
@@ -453,24 +454,80 @@ def test_other_wholes_are_put_together_behind_their_parts(
     same(compiler.run(program, sequenced, x)[0], np.concatenate(parts, axis))
 
 
-def test_what_a_loop_does_each_time_is_one_dispatch(tmp_path: Path, spec: str) -> None:
-    """As a recurrent layer does: each time around takes the last of what the one before made."""
+@pytest.mark.parametrize(
+    ("times", "dispatched", "looped"), [(4, 4, False), (130, 26, True), (67, 1, True)]
+)
+def test_what_a_loop_does_each_time_is_one_dispatch(
+    tmp_path: Path, spec: str, times: int, dispatched: int, looped: bool
+) -> None:
+    """As a recurrent layer does: each time around takes the last of what the one before made. A
+    number of times that divides all of them is written out."""
     half = f"tensor.extract_slice %s[{SHAPE[0]}, 0] [{TEXT.replace('x', ', ')}] [1, 1]"
     loop = f"""
       %begin = arith.constant 0 : index
       %one = arith.constant 1 : index
-      %four = arith.constant 4 : index
+      %times = arith.constant {times} : index
       %first = tensor.concat dim(0) %x, %x : ({TYPE}, {TYPE}) -> {STACKED}
-      %last = scf.for %i = %begin to %four step %one iter_args(%s = %first) -> ({STACKED}) {{
+      %last = scf.for %i = %begin to %times step %one iter_args(%s = %first) -> ({STACKED}) {{
         %v = {half} : {STACKED} to {TYPE}
         {doubling("a", "%v")}
-        {added("b", "%a", "%v")}
+        {added("b", "%a", "%y")}
         {stacked("c", "%a", "%b")}
         scf.yield %c : {STACKED}
       }}"""
-    compiler, program = Compiler(tmp_path), programs([loop], f"%x: {TYPE}", "%last", STACKED)
+    inputs = f"%x: {TYPE}, %y: {TYPE}"
+    compiler, program = Compiler(tmp_path), programs([loop], inputs, "%last", STACKED)
     sequenced = in_sequence(compiler, program, spec)
     assert len(calls(compiler, program, spec)) == 2
-    assert len(calls(compiler, program, sequenced)) == 1
+    assert len(calls(compiler, program, sequenced)) == dispatched
+    flow = compiler.module(program, sequenced, "flow").operation
+    assert any(op.name == "scf.for" for op in walk(flow)) == looped
+    # Where it goes around often, so that numbers stay small.
     x = random(*SHAPE)
-    same(compiler.run(program, sequenced, x)[0], np.concatenate([54 * x, 81 * x]))
+    y = random(*SHAPE, seed=1) if times < 10 else -x
+    made, state = x, x
+    for _ in range(times):
+        made = 2 * state
+        state = made + y
+    same(compiler.run(program, sequenced, x, y)[0], np.concatenate([made, state]))
+
+
+def test_a_loop_of_other_work_stays_a_loop(tmp_path: Path, spec: str) -> None:
+    """What it does besides would be written out as often as the sequence."""
+    other = pointwise("o", "%u", "%r = math.exp %p : f32", TEXT)
+    loop = f"""
+      %begin = arith.constant 0 : index
+      %one = arith.constant 1 : index
+      %times = arith.constant 48 : index
+      %last:2 = scf.for %i = %begin to %times step %one
+          iter_args(%v = %x, %u = %x) -> ({TYPE}, {TYPE}) {{
+        {doubling("a", "%v")}
+        {added("b", "%a", "%v")}
+        {other}
+        scf.yield %b, %o : {TYPE}, {TYPE}
+      }}"""
+    compiler, program = Compiler(tmp_path), programs([loop], f"%x: {TYPE}", "%last#0", TYPE)
+    found = sequences_of(compiler, program, spec)
+    assert [one.together for one in found] == [24]
+
+
+def test_one_worker_does_all_stages(tmp_path: Path, state: WorkerState) -> None:
+    """What is for one thread claims no pieces one kernel at a time, and is one dispatch all the
+    same."""
+    alone = replace(TARGET, cores=1)
+    kernels = [
+        replace(spec_kernel(f"kernel {n}", *one), target=alone)
+        for n, one in enumerate((doubled(4), sums(5)))
+    ]
+    spec = write_kernel_spec(
+        kernels, {"target": alone.key}, partial(compile_into, state, alone.flags)
+    )
+    compiler, program = Compiler(tmp_path), chain(3)
+    apart = compiler.module(program, spec, "flow").operation
+    assert not any(op.name == "flow.tensor.splat" for op in walk(apart))
+    sequenced = in_sequence(compiler, program, spec, cores=1)
+    assert len(calls(compiler, program, sequenced)) == 1
+    compiler.compiled(program, sequenced)
+    x = random(*SHAPE)
+    for workers in (1, 2):
+        same(by_workers(tmp_path, x, workers), 27 * x)

@@ -34,7 +34,7 @@ _INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 # `Slice` has places as inputs since this version, `Scan` its present form since an earlier one.
 _OLDEST = 10
 # Steps that are written out in a loop: each time around takes some 8 us beside its dispatches.
-_TOGETHER = 8
+_TOGETHER = 16
 
 
 def split_recurrent(model: onnx.ModelProto) -> int:

@@ -34,6 +34,8 @@ _CONCAT = "tensor.concat"
 _VIEWS = ("flow.tensor.reshape", "tensor.collapse_shape", "tensor.expand_shape", "tensor.cast")
 # `iree/hal/local/executable_library.h` and the runtime's checks of dispatches.
 _MOST_BINDINGS = 32
+# Dispatches that a loop is written out as, at most.
+_MOST_WRITTEN_OUT = 64
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,19 @@ class StageKernel:
     pieces: Pieces
     claimed: bool
     replaceable: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class FoundSequence:
+    """Calls of a program that can be one dispatch.
+
+    module: `main` has the calls, takes what they need and returns the last one's first result.
+    together: how many times around the loop that they are in are worth to be written out one after
+    the other; 1 where they are in none, or it has too much besides.
+    """
+
+    module: ir.Module
+    together: int
 
 
 def note_pieces(
@@ -87,7 +102,7 @@ def stage_kernels(module: ir.Operation) -> dict[str, StageKernel]:
     return found
 
 
-def find_sequences(module: ir.Operation) -> list[ir.Module]:
+def find_sequences(module: ir.Operation) -> list[FoundSequence]:
     """The calls of kernels in a program that can be one dispatch.
 
     Those of the last result come first, and take with them what makes their inputs, as long as
@@ -100,29 +115,55 @@ def find_sequences(module: ir.Operation) -> list[ir.Module]:
         module: the program with kernels at the preprocessing phase.
 
     Returns:
-        A module for each that differs from the others: `main` has the calls, takes what they need
-        and returns the last one's first result.
+        One for each that differs from the others. Of those in a loop the first says how much of
+        that is to be written out.
     """
     kernels = stage_kernels(module)
-    found: dict[str, ir.Module] = {}
+    found: dict[str, FoundSequence] = {}
     for function in symbols(module).values():
         if function.name != "util.func" or not len(function.regions[0].blocks):
             continue
-        for calls in _calls_of(function, kernels):
-            for members in calls.sequences():
+        for owner, calls in _calls_of(function, kernels):
+            made = list(calls.sequences())
+            together = _together(owner, calls.dispatches(made))
+            for members in made:
                 alone = calls.isolated(members)
                 if not alone.obstacle:
-                    found.setdefault(alone.digest, alone.module)
+                    found.setdefault(alone.digest, FoundSequence(alone.module, together))
+                    together = 1
     return list(found.values())
 
 
-def _calls_of(function: ir.Operation, kernels: Mapping[str, StageKernel]) -> Iterator[_Calls]:
-    """The calls of each straight part of a function: of its body, and of its loops'."""
+def _calls_of(
+    function: ir.Operation, kernels: Mapping[str, StageKernel]
+) -> Iterator[tuple[ir.Operation, _Calls]]:
+    """The calls of each straight part of a function: of its body, and of its loops'; with the
+    function, or the loop."""
     inside = [op for op in walk(function) if op.name.startswith("scf.")]
-    for region in (region for owner in (function, *inside) for region in owner.regions):
-        blocks = list(region.blocks)
-        if len(blocks) == 1:
-            yield _Calls([op.operation for op in blocks[0].operations], kernels)
+    for owner in (function, *inside):
+        for region in owner.regions:
+            blocks = list(region.blocks)
+            if len(blocks) == 1:
+                yield owner, _Calls([op.operation for op in blocks[0].operations], kernels)
+
+
+def _together(loop: ir.Operation, dispatches: int) -> int:
+    """How many times around a loop are written out: as many as leave none behind."""
+    if loop.name != "scf.for" or not dispatches:
+        return 1
+    begin, end, step = (_constant(value) for value in list(loop.operands)[:3])
+    if begin is None or end is None or not step:
+        return 1
+    times = len(range(begin, end, step))
+    most = _MOST_WRITTEN_OUT // dispatches
+    return max((n for n in range(1, min(times, most) + 1) if times % n == 0), default=1)
+
+
+def _constant(value: ir.Value) -> int | None:
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.name != "arith.constant":
+        return None
+    return int(ir.IntegerAttr(owner.attributes["value"]).value)
 
 
 class _Calls:
@@ -159,6 +200,20 @@ class _Calls:
             left -= members
             if len(members) > 1:
                 yield members
+
+    def dispatches(self, sequences: Sequence[set[ir.Operation]]) -> int:
+        """How many dispatches the ops are, about, where some calls are one each; many where there
+        are loops in a loop.
+
+        Args:
+            sequences: the calls of each.
+        """
+        one = set().union(*sequences)
+        others = [op for op in self._place if op not in one]
+        if any(op.name.startswith("scf.") and len(op.regions) for op in others):
+            return _MOST_WRITTEN_OUT
+        apart = [op for op in others if op.name == _DISPATCH or op.name.startswith("linalg.")]
+        return len(sequences) + len(apart)
 
     def isolated(self, members: set[ir.Operation]) -> IsolatedSite:
         """A sequence as a module of its own.

@@ -247,12 +247,13 @@ class SiteGroups:
         return [self._ops.ops[one] for one in self._behind_value(value, min(groups))]
 
     def users(self, value: ir.Value) -> set[int]:
-        """The groups that use a value; OUTSIDE is one where something else uses it.
+        """The groups that use a value; OUTSIDE is one where something else uses it, an op of no
+        group, too.
 
         Args:
             value: of the program.
         """
-        return set().union(*map(self._at, self._ops.users(value)))
+        return set().union(*(self._at(user) or {OUTSIDE} for user in self._ops.users(value)))
 
     def joins(self, inputs: Iterable[ir.Value], groups: Set[int]) -> set[int]:
         """The ops that only put tensors beside each other for groups: nothing else uses what they

@@ -222,11 +222,13 @@ class _Written:
         if compiled is not None:
             for one, kernel, nest in zip(code, kernels, program.kernels, strict=True):
                 whole, pieces = one.parent.parent, kernel.pieces
+                # One worker has all the pieces.
+                claimed = pieces is not None and pieces.can_be_claimed and given.target.cores > 1
                 if pieces is not None:
                     numbers = [kernel.reads.index(b) for b in replaceable(nest)]
-                    note_pieces(one, pieces, pieces.can_be_claimed, numbers)
+                    note_pieces(one, pieces, claimed, numbers)
                 compiled(whole)
-                if pieces is not None and pieces.can_be_claimed:
+                if pieces is not None and claimed:
                     calls = _calls(function, kernel)
                     claim(
                         whole,

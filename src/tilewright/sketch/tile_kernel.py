@@ -331,11 +331,12 @@ class TileKernel:
         inside = choice.rows_inside
         side = self.right if inside else self.left
         read = source_read(side.operand.factor)
-        if read is None or side.panels is not None:
+        given = side.argument if side.panels is None else side.panels
+        if side.place == BY_BLOCK or (given is None and read is None):
             return (steps,)
         return fetched_ahead(
             stage,
-            side.argument if side.argument is not None else read.tensor,
+            read.tensor if given is None else given,
             tiles,
             steps,
             count=-(-choice.depth // choice.unroll),

@@ -356,14 +356,53 @@ def foreach_match(root: ir.Value, pairs: Sequence[tuple[str, str]]) -> ir.Value:
 
 
 def move_out_of_loops(function: ir.Value) -> None:
-    """Compute before each loop what is the same in all of its steps.
+    """Compute before each loop what is the same in all of its steps, and once what several of them
+    need: constants as kernels read them.
 
     IREE evaluates ahead what it finds to be constant, and of what stands in a loop only a part.
 
     Args:
         function: its handle, which is not consumed.
     """
-    ir.Operation.create("transform.apply_licm", operands=[match(function, _LOOPS)])
+    loops = match(function, _LOOPS)
+    ir.Operation.create("transform.apply_licm", operands=[loops])
+
+    def merge(loop: ir.Value) -> None:
+        owner = ir.Operation.create(
+            "transform.get_parent_op",
+            operands=[loop],
+            results=[any_op()],
+            attributes={"isolated_from_above": ir.UnitAttr.get()},
+        )
+        ir.Operation.create("transform.apply_cse", operands=[owner.results[0]])
+
+    foreach(loops, merge)
+
+
+def write_out_loops(function: ir.Value, executable: str, together: int) -> None:
+    """Write out several times around the loops that dispatch an executable, one after the other.
+
+    Args:
+        function: its handle, which is not consumed.
+        executable: with one entry point, of its name.
+        together: how many times around.
+    """
+    entry = ir.SymbolRefAttr.get([executable, executable])
+    calls = match(function, ["flow.dispatch"], {"entry_points": ir.ArrayAttr.get([entry])})
+    loops = ir.Operation.create(
+        "transform.get_parent_op",
+        operands=[calls],
+        results=[any_op()],
+        attributes={
+            "op_name": ir.StringAttr.get("scf.for"),
+            "allow_empty_results": ir.UnitAttr.get(),
+            "deduplicate": ir.UnitAttr.get(),
+        },
+    )
+    factor = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), together)
+    ir.Operation.create(
+        "transform.loop.unroll", operands=[loops.results[0]], attributes={"factor": factor}
+    )
 
 
 def handed_on(handle: ir.Value, steps: Iterable[ir.Operation]) -> ir.Value:

@@ -13,6 +13,10 @@ code of all:
 
 with a matcher of the calls and a rewrite, as kernels have them. A spec whose sequence does not
 occur in a program leaves the kernels there as they are.
+
+A loop of little but a sequence is written out behind that. Each time around a loop is a submission
+of its own otherwise, with memory that is taken and given back, and IREE 3.13 copies what all times
+around make together in each of them.
 """
 
 from __future__ import annotations
@@ -38,12 +42,13 @@ _FUNCTION = "main"
 _LOCAL_MEMORY = "workgroup_local_memory"
 
 
-def add_sequences(text: str, sequences: Sequence[bytes], cores: int) -> str:
+def add_sequences(text: str, sequences: Sequence[tuple[bytes, int]], cores: int) -> str:
     """Have a spec make sequences of its kernels one dispatch each.
 
     Args:
         text: a preprocessing spec with kernels.
-        sequences: as modules, see `find_sequences`; of kernels that the spec has.
+        sequences: as modules, and how many times around their loops are written out, see
+            `FoundSequence`; of kernels that the spec has.
         cores: workers of the target, each of which gets a workgroup.
 
     Returns:
@@ -57,17 +62,21 @@ def add_sequences(text: str, sequences: Sequence[bytes], cores: int) -> str:
         main = symbols(module)[library.PREPROCESSING_ENTRY_POINT]
         kernels = stage_kernels(module.operation)
         names = executables_of(module.operation)
-        modules = [ir.Module.parse(one) for one in sequences]
+        modules = [(ir.Module.parse(one), together) for one, together in sequences]
         levels: dict[int, dict[str, str]] = defaultdict(dict)
+        written_out: dict[str, int] = {}
         with ir.InsertionPoint(main):
-            for one in modules:
+            for one, together in modules:
                 pattern = SitePattern(symbols(one)[_FUNCTION])
                 made = KernelSymbols.of(f"{pattern.digest}_sequence")
                 if made.matcher not in levels[len(pattern.ops)]:
                     _define(module.operation, made, pattern, kernels, names, cores)
                     levels[len(pattern.ops)][made.matcher] = made.action
+                    if together > 1:
+                        written_out[made.executable] = together
         # Longer ones first, each length in a walk of its own: a sequence may be a part of another.
-        _extend(main, [list(levels[size].items()) for size in sorted(levels, reverse=True)])
+        ordered = [list(levels[size].items()) for size in sorted(levels, reverse=True)]
+        _extend(main, ordered, written_out)
         shared_sequences.add_helpers(module)
         return library.checked_text(module, "sequences")
 
@@ -91,7 +100,7 @@ def _define(
         *(_binding(type_, True) for type_ in types),
         *(_binding(type_, False) for type_ in outputs),
     ]
-    whole = executable(made.executable, bindings, (max(AWAKE, cores), 1, 1))
+    whole = executable(made.executable, bindings, (max(AWAKE, cores) if cores > 1 else 1, 1, 1))
     called = [name for stage in plan.names for name in names[stage]]
     store_sequence(called, whole.body.owner.operation)
     _link(module, whole, plan)
@@ -160,8 +169,13 @@ def _link(module: ir.Operation, whole: Executable, plan: SequencePlan) -> None:
     put_in_place(function, name, claiming_code(name, plan.stages, family_of(source)))
 
 
-def _extend(main: ir.Operation, levels: Sequence[Sequence[tuple[str, str]]]) -> None:
-    """Have an entry point try matchers on every function, after all that it does."""
+def _extend(
+    main: ir.Operation,
+    levels: Sequence[Sequence[tuple[str, str]]],
+    written_out: Mapping[str, int],
+) -> None:
+    """Have an entry point try matchers on every function, after all that it does; and write out so
+    many times around the loops that dispatch some executables."""
     block = main.regions[0].blocks[0]
     *steps, end = [op.operation for op in block.operations]
     handle = library.handed_on(block.arguments[0], steps)
@@ -170,6 +184,8 @@ def _extend(main: ir.Operation, levels: Sequence[Sequence[tuple[str, str]]]) -> 
         for pairs in levels:
             function = library.foreach_match(function, pairs)
             ir.Operation.create("transform.apply_dce", operands=[function])
+        for name, together in written_out.items():
+            library.write_out_loops(function, name, together)
 
     if levels:
         with ir.InsertionPoint(end):

@@ -39,7 +39,7 @@ def in_sequence(programs: Programs, company: Company) -> Company | None:
         follow each other, or there is none. Of what failed the user is told.
     """
     context, build = programs.context, company.build
-    if build.preprocessing is None or context.target.is_gpu or context.target.cores == 1:
+    if build.preprocessing is None or context.target.is_gpu:
         return None
     name = f"{build.name}_in_sequence"
     before = programs.folder / f"{name}.before.mlir"
@@ -143,8 +143,8 @@ def write_sequences(state: WorkerState, request: SequencesRequest) -> int:
     found = []
     for one in find_sequences(program.operation):
         written = io.BytesIO()
-        one.operation.write_bytecode(written)
-        found.append(written.getvalue())
+        one.module.operation.write_bytecode(written)
+        found.append((written.getvalue(), one.together))
     if found:
         text = add_sequences(request.before.read_text(), found, request.cores)
         write_whole(request.spec, text.encode())

@@ -276,8 +276,7 @@ def _emitted(
                 scf.YieldOp([])
     large = tuple((_part(size, dtype) * prod(counts), dtype) for size, dtype in emitter.large)
     writes = tuple(kernel.writes)
-    shared = not processor.is_gpu and processor.cores > 1
-    pieces = Pieces((counts[0], counts[1], counts[2]), spread) if shared else None
+    pieces = None if processor.is_gpu else Pieces((counts[0], counts[1], counts[2]), spread)
     emitted = EmittedKernel(name, reads, writes, scratch, dispatched, made, unaligned, pieces)
     return emitted, large
 

@@ -331,12 +331,14 @@ class TileKernel:
         inside = choice.rows_inside
         side = self.right if inside else self.left
         read = source_read(side.operand.factor)
-        given = side.argument if side.panels is None else side.panels
-        if side.place == BY_BLOCK or (given is None and read is None):
+        tensor = side.argument if side.panels is None else side.panels
+        if tensor is None and read is not None:
+            tensor = read.tensor
+        if tensor is None or side.place == BY_BLOCK:
             return (steps,)
         return fetched_ahead(
             stage,
-            read.tensor if given is None else given,
+            tensor,
             tiles,
             steps,
             count=-(-choice.depth // choice.unroll),

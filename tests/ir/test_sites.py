@@ -610,6 +610,34 @@ func.func @main(%x: {MATRIX}, %v: {MATRIX}) -> ({MATRIX}, {MATRIX}) {{
     ]
 
 
+def test_a_product_that_is_needed_besides_is_in_no_chain(compiler):
+    # As the gates of an LSTM: one half is for the state, the other for what is computed of that,
+    # which is of no site. A kernel for product and state would not spare the product.
+    gates = "tensor<48x128xf32>"
+    half = "tensor<48x64xf32>"
+    source = f"""
+func.func @main(%x: {half}, %w: tensor<64x128xf32>, %v: tensor<64x64xf32>) -> ({half}, {half}) {{
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : {gates}
+  %f = linalg.fill ins(%z : f32) outs(%e : {gates}) -> {gates}
+  %y = linalg.matmul ins(%x, %w : {half}, tensor<64x128xf32>) outs(%f : {gates}) -> {gates}
+  %i = tensor.extract_slice %y[0, 0] [48, 64] [1, 1] : {gates} to {half}
+  %o = tensor.extract_slice %y[0, 64] [48, 64] [1, 1] : {gates} to {half}
+  %c = math.tanh %i : {half}
+  %g = math.exp %c : {half}
+  %h = arith.mulf %g, %o : {half}
+  %e2 = tensor.empty() : {half}
+  %f2 = linalg.fill ins(%z : f32) outs(%e2 : {half}) -> {half}
+  %p = linalg.matmul ins(%h, %v : {half}, tensor<64x64xf32>) outs(%f2 : {half}) -> {half}
+  %q = linalg.matmul ins(%c, %v : {half}, tensor<64x64xf32>) outs(%f2 : {half}) -> {half}
+  return %p, %q : {half}, {half}
+}}
+"""
+    _, found = sites_of(compiler, source)
+    assert any("math.tanh" in computed(site) for site in found)
+    assert all(len(site.dispatches) == 1 for site in found)
+
+
 RUN_TIME = {
     "it has sizes that are known at run time only": """
 func.func @main(%x: tensor<?x64xf32>) -> tensor<?x64xf32> {

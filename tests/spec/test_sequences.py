@@ -490,6 +490,16 @@ def test_what_a_loop_does_each_time_is_one_dispatch(
         made = 2 * state
         state = made + y
     same(compiler.run(program, sequenced, x, y)[0], np.concatenate([made, state]))
+    # Where there is no loop, nothing is written out.
+    body = [
+        f"\n      %v = {half} : {STACKED} to {TYPE}",
+        doubling("a", "%v"),
+        added("b", "%a", "%y"),
+    ]
+    inputs = f"%s: {STACKED}, %y: {TYPE}"
+    straight = programs([*body, stacked("c", "%a", "%b")], inputs, "%c", STACKED)
+    before = np.concatenate([y, x])
+    same(compiler.run(straight, sequenced, before, y)[0], np.concatenate([2 * x, 2 * x + y]))
 
 
 def test_a_loop_of_other_work_stays_a_loop(tmp_path: Path, spec: str) -> None:

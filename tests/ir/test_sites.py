@@ -638,6 +638,35 @@ func.func @main(%x: {half}, %w: tensor<64x128xf32>, %v: tensor<64x64xf32>) -> ({
     assert all(len(site.dispatches) == 1 for site in found)
 
 
+@pytest.mark.parametrize("count", [4, 8])
+def test_steps_that_are_written_out_are_one_site(compiler, count):
+    # As PyTorch exports recurrent layers: each takes its part of what was computed for all, and
+    # transposes the weights for itself.
+    state, whole, weights = "tensor<1x64xf32>", f"tensor<{count}x64xf32>", "tensor<64x64xf32>"
+    steps = "".join(
+        f"""
+  %e{n} = tensor.empty() : {weights}
+  %w{n} = linalg.transpose ins(%w : {weights}) outs(%e{n} : {weights}) permutation = [1, 0]
+  %i{n} = tensor.extract_slice %x[{n}, 0] [1, 64] [1, 1] : {whole} to {state}
+  %p{n} = linalg.matmul ins(%h{n}, %w{n} : {state}, {weights}) outs(%i{n} : {state}) -> {state}
+  %h{n + 1} = math.tanh %p{n} : {state}"""
+        for n in range(count)
+    )
+    source = f"""
+util.global private @weights : {weights} = #util.uninitialized : {weights}
+func.func @main(%x: {whole}, %h0: {state}) -> {state} {{
+  %w = util.global.load @weights : {weights}{steps}
+  return %h{count} : {state}
+}}
+"""
+    _, found = sites_of(compiler, source)
+    products = [site for site in found if "linalg.matmul" in computed(site)]
+    assert len(products) == (1 if count == 8 else count)
+    assert sum(site.count for site in products) == count
+    # The next step finds them in a cache.
+    assert all(site.again == (1 if count == 8 else 0) for site in products)
+
+
 RUN_TIME = {
     "it has sizes that are known at run time only": """
 func.func @main(%x: tensor<?x64xf32>) -> tensor<?x64xf32> {

@@ -22,7 +22,6 @@ from tilewright.ir.site_ops import (
     is_cheap,
     is_costly,
     is_move,
-    is_placed_late,
     is_spread,
     is_widening,
 )
@@ -286,7 +285,7 @@ class SiteGroups:
             number = self._ops.number.get(op, OUTSIDE)
             known = self._ops.known(op.results[0])
             if known == DATA:
-                if number == OUTSIDE or is_placed_late(op):
+                if number == OUTSIDE or self._ops.is_placed_late(op):
                     return False
                 return number in more or bool(self._where[number] & groups)
             return known == FREE or (number != OUTSIDE and not self._ops.stays_outside(op))

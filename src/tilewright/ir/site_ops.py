@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator
 from math import prod
 
 from iree.compiler import ir
 
 from tilewright.ir.classify import element_bits
+from tilewright.ir.hand_written import ALIGNMENT
 from tilewright.ir.reference.access import iterator_kinds
 from tilewright.ir.reference.quantised import DEQUANTIZE, QUANTIZE
 from tilewright.ir.site_module import needed
@@ -28,6 +30,8 @@ _FUNCTIONS = (
     *("math.atan", "math.cos", "math.erf", "math.exp", "math.log", "math.pow", "math.sin"),
     *("math.sqrt", "math.rsqrt", "math.tan", "arith.div", "complex."),
 )
+# What takes a part of a tensor; how many equal ones of one tensor are steps, not halves or heads.
+_SLICE, _STEPS = "tensor.extract_slice", 8
 # No access to the data.
 _SIZES = ("tensor.dim",)
 
@@ -124,17 +128,20 @@ def is_widening(op: ir.Operation) -> bool:
     return size_in_bits(op.results[0]) > size_in_bits(op.operands[0])
 
 
-def is_placed_late(op: ir.Operation) -> bool:
-    """Whether an op takes a part of a tensor from a place that is known at run time only, such as
-    what a step of a loop reads of a sequence.
-
-    Args:
-        op: one that can be part of a site.
-    """
+def _is_part_of_sequence(op: ir.Operation) -> bool:
+    """Whether an op takes a part of a tensor that lies in memory as it is wanted, from a place that
+    is known, and where a tensor can begin."""
+    types = [ir.RankedTensorType(value.type) for value in (op.operands[0], op.results[0])]
+    if len(op.operands) > 1 or not all(one.has_static_shape for one in types):
+        return False
+    sizes = list(ir.DenseI64ArrayAttr(op.attributes["static_sizes"]))
+    whole = types[0].shape
+    cut = next((n for n, size in enumerate(sizes) if size != whole[n]), len(sizes))
+    rest = prod(whole[cut + 1 :])
     return (
-        op.name == "tensor.extract_slice"
-        and len(op.operands) > 1
-        and ir.RankedTensorType(op.results[0].type).has_static_shape
+        prod(whole[:cut]) == 1
+        and list(whole[cut + 1 :]) == sizes[cut + 1 :]
+        and rest * element_bits(types[0].element_type) % (8 * ALIGNMENT) == 0
     )
 
 
@@ -151,8 +158,32 @@ class ProgramOps:
         }
         self._known: dict[ir.Operation, int] = {}
         self._data: dict[ir.Operation, int] = {}
+        self._made_of: dict[ir.Operation, Hashable] = {}
         for op in self.ops:  # in order: otherwise a long chain would be a deep recursion
             self.stays_outside(op)
+        self._in_steps = self._parts_of_sequences()
+
+    def _parts_of_sequences(self) -> set[ir.Operation]:
+        """The ops that take the equal parts of a tensor of many, as steps that are written out do
+        of their sequence."""
+        parts: dict[tuple[ir.Value, ir.Type], list[ir.Operation]] = defaultdict(list)
+        for op in self.ops:
+            if op.name == _SLICE and _is_part_of_sequence(op):
+                parts[op.operands[0], op.results[0].type].append(op)
+        return {op for same in parts.values() if len(same) >= _STEPS for op in same}
+
+    def is_placed_late(self, op: ir.Operation) -> bool:
+        """Whether an op takes a part of a tensor that whoever uses it takes for an input: from a
+        place that is known at run time only, or one of many that are alike, such as what a step of
+        a loop, or one that is written out, reads of a sequence.
+
+        Args:
+            op: one that can be part of a site.
+        """
+        if op.name != _SLICE:
+            return False
+        late = len(op.operands) > 1 and ir.RankedTensorType(op.results[0].type).has_static_shape
+        return late or op in self._in_steps
 
     def known(self, value: ir.Value) -> int:
         """How much of a value is known before a run.
@@ -202,6 +233,31 @@ class ProgramOps:
                     ahead = not _computes(owner) or self.stays_outside(owner)
                     self._data[op] += size_in_bits(value) if ahead else self._data_of(owner)
         return self._data[op]
+
+    def sequence_of(self, values: Iterable[ir.Value]) -> ir.Value | None:
+        """The tensor of which one of some values is a part that is placed late, one of many.
+
+        Args:
+            values: of the program.
+        """
+        makers = (one.owner.operation for one in values if not isinstance(one.owner, ir.Block))
+        return next((op.operands[0] for op in makers if op in self._in_steps), None)
+
+    def constant_of(self, value: ir.Value) -> Hashable:
+        """What two values have in common that are made of the same constants in the same way, such
+        as the weights that each step of a sequence transposes for itself.
+
+        Args:
+            value: known with the weights.
+        """
+        if self.known(value) == DATA or value.owner.name == "arith.constant":
+            itself: Hashable = value
+            return itself
+        op = value.owner.operation
+        if op not in self._made_of:
+            made = tuple(map(self.constant_of, op.operands))
+            self._made_of[op] = (op.name, str(op.attributes), made)
+        return (self._made_of[op], str(value.type))
 
     def maker(self, value: ir.Value) -> int:
         """The op that a value is a result of.

@@ -7,7 +7,7 @@ module of their own. Dispatches that belong together make one more site.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from iree.compiler import ir
@@ -36,7 +36,8 @@ class ProgramSite:
     runs each of them for it. count: how often a run computes it. alone: the site as a module; None
     where `reason` says why there is none. constant: which of its inputs are known before a run. Two
     with the same `alone.digest` and `constant` are the same site. reads: for each place where the
-    program has it the loop that it is in, if it is, and the values of those inputs.
+    program has it the loop that it is in, or the sequence of which it is a step that is written
+    out, if it is, and what those inputs are made of.
     """
 
     dispatches: Mapping[str, int]
@@ -44,7 +45,7 @@ class ProgramSite:
     alone: IsolatedSite | None
     constant: tuple[bool, ...] = ()
     reason: str = ""
-    reads: frozenset[tuple[ir.Operation | None, tuple[ir.Value, ...]]] = frozenset()
+    reads: frozenset[tuple[Hashable, tuple[Hashable, ...]]] = frozenset()
 
     @property
     def again(self) -> int:
@@ -239,8 +240,13 @@ class _Sites:
         if alone is None:
             return ProgramSite(runs, count, None, reason=reason)
         constant = tuple(self._ops.known(one) == CONSTANT for one in alone.inputs)
-        read = tuple(one for one, known in zip(alone.inputs, constant, strict=True) if known)
-        reads = frozenset({(_loop_of(alone.result.owner.operation), read)})
+        read = tuple(
+            self._ops.constant_of(one)
+            for one, known in zip(alone.inputs, constant, strict=True)
+            if known
+        )
+        loop = _loop_of(alone.result.owner.operation) or self._ops.sequence_of(alone.inputs)
+        reads = frozenset({(loop, read)})
         return ProgramSite(runs, count, alone, constant, reason, reads)
 
 

@@ -134,12 +134,16 @@ def _is_part_of_sequence(op: ir.Operation) -> bool:
     types = [ir.RankedTensorType(value.type) for value in (op.operands[0], op.results[0])]
     if len(op.operands) > 1 or not all(one.has_static_shape for one in types):
         return False
-    sizes = list(ir.DenseI64ArrayAttr(op.attributes["static_sizes"]))
+    sizes, strides = (
+        list(ir.DenseI64ArrayAttr(op.attributes[name]))
+        for name in ("static_sizes", "static_strides")
+    )
     whole = types[0].shape
     cut = next((n for n, size in enumerate(sizes) if size != whole[n]), len(sizes))
     rest = prod(whole[cut + 1 :])
     return (
         prod(whole[:cut]) == 1
+        and set(strides) == {1}
         and list(whole[cut + 1 :]) == sizes[cut + 1 :]
         and rest * element_bits(types[0].element_type) % (8 * ALIGNMENT) == 0
     )
@@ -245,7 +249,8 @@ class ProgramOps:
 
     def constant_of(self, value: ir.Value) -> Hashable:
         """What two values have in common that are made of the same constants in the same way, such
-        as the weights that each step of a sequence transposes for itself.
+        as the weights that each step of a sequence transposes for itself. Bodies of ops are not
+        compared: it is for what is likely to be in a cache, not for what is computed.
 
         Args:
             value: known with the weights.

@@ -104,7 +104,7 @@ class EmittedKernel:
 
     scratch: for each buffer that a workgroup has no room for, elements and type of what all
         workgroups together need. workgroups: in x, y and z. unaligned: of its buffers, those that
-        may begin at any element. pieces: of its work, where workers share them.
+        may begin at any element. pieces: of its work, on a CPU.
     """
 
     name: str

@@ -22,7 +22,8 @@ from kernel_specs import TARGET, Compiler, function, pointwise, programs, random
 from tilewright import te
 from tilewright.cli.main import commands
 from tilewright.ir.piece_claims import BoundPlace
-from tilewright.ir.sequences import FoundSequence, find_sequences, plan_sequence, stage_kernels
+from tilewright.ir.sequences import FoundSequence, find_sequences
+from tilewright.ir.stages import plan_sequence, stage_kernels
 from tilewright.ir.walk import symbols, walk
 from tilewright.measure.jobs import WorkerState
 from tilewright.schedule.in_place import replaceable

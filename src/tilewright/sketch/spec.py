@@ -17,6 +17,7 @@ them, a matcher of the site and the rewrite that puts the function's body in its
         transform.foreach_match …       // sites of most ops first: a site may be part of another
         transform.apply_dce
         transform.apply_licm to …       // what packs constants, out of loops
+        transform.apply_cse to …        // and there once for all steps of a loop
       }
     }
 
@@ -39,7 +40,7 @@ from iree.compiler.dialects import arith, flow, linalg, tensor
 from tilewright.errors import UserError
 from tilewright.ir.bitcode import code_of, family_of
 from tilewright.ir.piece_claims import claim
-from tilewright.ir.sequences import note_pieces
+from tilewright.ir.stages import note_pieces
 from tilewright.ir.walk import iterator_types, symbols, walk
 from tilewright.schedule.codegen.machine import machine_for
 from tilewright.schedule.codegen.module import (

@@ -366,17 +366,8 @@ def move_out_of_loops(function: ir.Value) -> None:
     """
     loops = match(function, _LOOPS)
     ir.Operation.create("transform.apply_licm", operands=[loops])
-
-    def merge(loop: ir.Value) -> None:
-        owner = ir.Operation.create(
-            "transform.get_parent_op",
-            operands=[loop],
-            results=[any_op()],
-            attributes={"isolated_from_above": ir.UnitAttr.get()},
-        )
-        ir.Operation.create("transform.apply_cse", operands=[owner.results[0]])
-
-    foreach(loops, merge)
+    owner = _around(loops, isolated_from_above=ir.UnitAttr.get())
+    ir.Operation.create("transform.apply_cse", operands=[owner])
 
 
 def write_out_loops(function: ir.Value, executable: str, together: int) -> None:
@@ -389,20 +380,18 @@ def write_out_loops(function: ir.Value, executable: str, together: int) -> None:
     """
     entry = ir.SymbolRefAttr.get([executable, executable])
     calls = match(function, ["flow.dispatch"], {"entry_points": ir.ArrayAttr.get([entry])})
-    loops = ir.Operation.create(
-        "transform.get_parent_op",
-        operands=[calls],
-        results=[any_op()],
-        attributes={
-            "op_name": ir.StringAttr.get("scf.for"),
-            "allow_empty_results": ir.UnitAttr.get(),
-            "deduplicate": ir.UnitAttr.get(),
-        },
-    )
+    loops = _around(calls, op_name=ir.StringAttr.get("scf.for"))
     factor = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), together)
-    ir.Operation.create(
-        "transform.loop.unroll", operands=[loops.results[0]], attributes={"factor": factor}
+    ir.Operation.create("transform.loop.unroll", operands=[loops], attributes={"factor": factor})
+
+
+def _around(ops: ir.Value, **which: ir.Attribute) -> ir.Value:
+    """A handle to the ops around others, each once; to none where one has no such op around it."""
+    once = {name: ir.UnitAttr.get() for name in ("allow_empty_results", "deduplicate")}
+    found = ir.Operation.create(
+        "transform.get_parent_op", operands=[ops], results=[any_op()], attributes=which | once
     )
+    return found.results[0]
 
 
 def handed_on(handle: ir.Value, steps: Iterable[ir.Operation]) -> ir.Value:

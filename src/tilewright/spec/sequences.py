@@ -31,7 +31,7 @@ from tilewright.errors import UserError
 from tilewright.ir.bitcode import family_of, objects_of, put_objects
 from tilewright.ir.hand_written import Binding, Executable, call_executable, executable
 from tilewright.ir.piece_claims import claiming_code, claims_binding, no_claims, put_in_place
-from tilewright.ir.sequences import SequencePlan, StageKernel, plan_sequence, stage_kernels
+from tilewright.ir.stages import SequencePlan, StageKernel, plan_sequence, stage_kernels
 from tilewright.ir.walk import symbols, walk
 from tilewright.space.turns import AWAKE
 from tilewright.spec import library, shared_sequences

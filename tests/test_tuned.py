@@ -100,8 +100,9 @@ def loaded(mlir: str, folder: Path) -> TunedProgram:
     program = TunedProgram.__new__(TunedProgram)
     program._device = Device(DeviceOptions.cpu(1), shared=False)
     program.folder, program._archives, program._copies = folder, Parameters(()), {}
+    program.function = "main"
     program.reload({})
-    program.function, program._batch = "main", True
+    program._batch = True
     return program
 
 

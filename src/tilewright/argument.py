@@ -31,6 +31,10 @@ ELEMENT_TYPES: Mapping[str, np.dtype[Any]] = {
 # Arguments of this type are passed as integers.
 INDEX = "index"
 
+ASYNC = "$async"
+"""What the name of a function ends with that takes a fence to wait for and one to signal, beside
+one without them that calls it: IREE makes such pairs of ONNX's and PyTorch's programs."""
+
 
 @dataclass(frozen=True)
 class ArgumentType:

@@ -88,7 +88,7 @@ class TunedProgram:
         way = way_to_run(self.result, manifest, threads)
         # As advised or not: this process asks for them itself, `have_huge_pages`.
         way = replace(way, huge_pages=huge_pages_allowed())
-        self._device, self._batch = _device(way), way.schedules_batch
+        self._device = _device(way)
         self._archives = Parameters(tuple(archives) if weights is None else ())
         self._copies: dict[int, _Copy] = {}
         self.reload(weights or {})
@@ -111,6 +111,9 @@ class TunedProgram:
             self._program: LoadedProgram = self._device.load(vmfb, self._archives, given)
         except (ValueError, RuntimeError, OSError) as error:
             raise UserError(f"{vmfb}: cannot be loaded: {reason(error)}") from error
+        # Who waits awake is woken by nobody.
+        sleeps = not self._program.polls(self.function)
+        self._batch = sleeps and self._device.options.schedules_batch
         # The program does not keep them, and until now the one before it read its own.
         self._weights = given
         # The last call's arguments, and that call of the program.
@@ -441,7 +444,13 @@ def way_to_run(
     if threads is not None or advised is None:
         return DeviceOptions.cpu(target.cores)
     plain = DeviceOptions.cpu(advised.threads)
-    return replace(plain, pinned=advised.pinned, batch=advised.batch, spin_us=advised.spin_us)
+    return replace(
+        plain,
+        pinned=advised.pinned,
+        batch=advised.batch,
+        spin_us=advised.spin_us,
+        polls=advised.polls,
+    )
 
 
 @atexit.register

@@ -125,6 +125,13 @@ INPUTS = InputSet("k", (InputFile("a.npy", ArgumentType("f32", (4, 5))),))
 REQUEST = WaysRequest("p.vmfb", INPUTS, "net", 2, 2, ComparisonPolicy(rounds=9, max_s=3.0), 5.0)
 
 
+def test_a_caller_that_could_stay_awake_is_tried_asleep() -> None:
+    assert [one.polls for one in ways_to_run(4, polls=True)] == [True, True, True, False]
+    assert ways_to_run(4, polls=True)[-1] == replace(ways_to_run(4)[-1], polls=False)
+    assert all(one.polls for one in ways_to_run(4)), "where it cannot, nothing differs"
+    assert ways_to_run(1, polls=True) == ways_to_run(1), "nobody to wait for"
+
+
 def test_each_is_timed_in_every_round(timed: Sequence[tuple[str, int | None]]) -> None:
     found = time_ways(WorkerState(), REQUEST)
     assert [one.device for one in found] == [DeviceOptions.cpu(2), DeviceOptions.cpu(1)]

@@ -20,7 +20,7 @@ from tilewright.measure.comparison import ComparisonPolicy
 from tilewright.measure.device_options import DeviceOptions, Parameters
 from tilewright.measure.inputs import InputFile, InputSet, ScalarInput
 from tilewright.measure.jobs import WorkerFailure
-from tilewright.measure.ways import WaysRequest, WayTimes, time_ways
+from tilewright.measure.ways import WaysRequest, WayTimes, takes_fences, time_ways
 from tilewright.store import RunRecord
 from tilewright.target import Target, parse_target
 from tilewright.tuning import how_to_run
@@ -70,12 +70,16 @@ class Worker(Benchmark):
     def __init__(self, device: DeviceOptions) -> None:
         self.device = device
         self.asked: list[WaysRequest] = []
+        self.fences: bool | WorkerFailure = False
         self.seconds: dict[DeviceOptions, list[float]] | WorkerFailure = {
             DeviceOptions.cpu(2): [2e-3] * 9,
             DeviceOptions.cpu(1): [1e-3] * 9,
         }
 
     def ask(self, task: object, request: object, timeout_s: float | None = None) -> object:
+        if task is takes_fences:
+            assert request == ("tuned.vmfb", "net")
+            return self.fences
         assert task is time_ways
         self.asked.append(request)  # type: ignore[arg-type]
         if isinstance(self.seconds, WorkerFailure):
@@ -152,6 +156,18 @@ def test_workers_that_stay_awake_have_a_line_and_words(tmp_path: Path) -> None:
     assert "awake for 10 us" in awake.words
     assert "--task_worker_spin_us=10" in shlex.split(awake.command)
     assert not any("spin" in one.command for one in found if one is not awake)
+
+
+@pytest.mark.parametrize("fences", [True, False, WorkerFailure("crashed", "gone")])
+def test_who_may_wait_awake_is_told(tmp_path: Path, fences: bool | WorkerFailure) -> None:
+    run = programs(tmp_path, DeviceOptions.cpu(2))
+    run.benchmark.fences = fences
+    run.benchmark.seconds[replace(DeviceOptions.cpu(2), polls=False)] = [3e-3] * 9
+    found = measure_ways(run, BUILD, tmp_path / "p.vmfb", 5e-3)
+    assert run.benchmark.asked[0].polls is (fences is True)
+    shown = {(one.device, one.ms): "polls" in one.words for one in found}
+    expected = {("local-sync", 1.0): False, ("local-task", 2.0): fences is True}
+    assert shown == {**expected, ("local-task", 3.0): False}
 
 
 def test_the_line_with_huge_pages_is_one_that_a_shell_runs(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, flow, util
 from iree.compiler.dialects import tensor as tensor_dialect
 
-from tilewright.argument import ArgumentType
+from tilewright.argument import ASYNC, ArgumentType
 from tilewright.ir.index_bounds import call_limits
 from tilewright.ir.reference.tensors import segments
 from tilewright.ir.session import CompileError, CompilerSession
@@ -133,7 +133,7 @@ def _counts(functions: _Functions, entries: Sequence[ir.Operation]) -> Counter[i
 
 def _async(names: set[str]) -> set[str]:
     """The `f$async` among functions that IREE adds to an `f`, which calls it."""
-    return {name for name in names if name.removesuffix("$async") in names - {name}}
+    return {name for name in names if name.removesuffix(ASYNC) in names - {name}}
 
 
 class _Runs:
@@ -231,7 +231,7 @@ def entry_function(module: ir.Module, function: str) -> ir.Operation | None:
         The function; None if there is none.
     """
     named = symbols(module)
-    return named.get(f"{function}$async") or named.get(function)
+    return named.get(function + ASYNC) or named.get(function)
 
 
 def isolate(

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from tilewright.argument import ArgumentType
+from tilewright.argument import ASYNC, ArgumentType
 from tilewright.attributes import is_attribute, items_of, parse_type
 from tilewright.ir.walk import string_attribute, walk
 
-_ASYNC = "$async"
 _ASYNC_MODEL = "iree.abi.model"
 _FENCE = "!hal.fence"
 _BUFFER = "!hal.buffer_view"
@@ -62,10 +61,10 @@ def entry_points(
     }
     found = {}
     for name, function in functions.items():
-        waits = name.endswith(_ASYNC) and _ASYNC_MODEL in function.attributes
-        if waits and name.removesuffix(_ASYNC) in functions:
+        waits = name.endswith(ASYNC) and _ASYNC_MODEL in function.attributes
+        if waits and name.removesuffix(ASYNC) in functions:
             continue
-        body = functions.get(name + _ASYNC, function)
+        body = functions.get(name + ASYNC, function)
         found[name] = _merged(_signature(body), (declared or {}).get(name))
     return found
 

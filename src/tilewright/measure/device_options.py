@@ -36,7 +36,8 @@ class DeviceOptions:
     `SCHED_BATCH`), as the runtime expects of its workers and the thread that waits for them: else
     the waiting one, woken by a worker, may take the worker's core and spin there for what only the
     worker can do (docs/upstream/wait_preempts_worker.py). spin_us: microseconds that a worker
-    without work looks for some before it falls asleep; to be woken takes it longer.
+    without work looks for some before it falls asleep; to be woken takes it longer. polls: who
+    calls a function that there is with fences, too, waits for its end awake (`measure/polling`).
     """
 
     uri: str = "local-task"
@@ -47,6 +48,7 @@ class DeviceOptions:
     pinned: bool = False
     batch: bool = True
     spin_us: int = 0
+    polls: bool = True
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -84,6 +86,12 @@ class DeviceOptions:
         """Whether a process that opens it is one of Linux's batch processes: `batch`, where threads
         wait for each other and the system has such processes."""
         return self.batch and self.uri == "local-task" and batch_processes_allowed()
+
+    @property
+    def can_poll(self) -> bool:
+        """Whether calls are waited for awake: `polls`, where others compute what is waited for and
+        a thread can give up its core."""
+        return self.polls and self.uri == "local-task" and hasattr(os, "sched_yield")
 
     @property
     def tool_prefix(self) -> list[str]:

@@ -14,8 +14,10 @@ import mmap
 import platform
 from pathlib import Path
 
-from tilewright.measure.device_options import MMAP_BYTES
+from tilewright.measure.device_options import MMAP_BYTES, TRIM_BYTES
 
+# Parameters of glibc's mallopt.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _ALLOWED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 # The first glibc whose malloc asks for huge pages (its release notes, `glibc.malloc.hugetlb`).
 _GLIBC_WITH_HUGE_PAGES = (2, 35)
@@ -40,11 +42,24 @@ def huge_pages_allowed() -> bool:
     return False
 
 
+def keep_freed_memory() -> None:
+    """Have malloc keep freed blocks for the next call, large ones too (glibc; elsewhere nothing).
+
+    Results are allocated anew for every call. By default blocks over 32 MiB are returned to the
+    system at once, and touching fresh pages costs more than many kernels: an elementwise add with
+    a 32 MiB result takes 13.6 ms on local-sync instead of 1.9 ms, all of it page faults.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, MMAP_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, TRIM_BYTES)
+
+
 def have_huge_pages(size: int) -> None:
     """Have what malloc hands out next to this thread lie in huge pages. They are taken from the
     system when they are written to, so that what is not used takes none.
 
-    malloc keeps memory that is freed, once it is told to (`runtime.Device` does); so it is asked
+    malloc keeps memory that is freed, once it is told to (`keep_freed_memory`); so it is asked
     for as much, whose pages are given back to the system to come as large ones, and gets it back.
     Where the system has no such pages, or malloc gets the memory elsewhere, nothing changes.
 

@@ -6,31 +6,25 @@ Programs are called through the VM directly. The runtime's high-level Python wra
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.argument import ASYNC
 from tilewright.errors import UserError
-from tilewright.measure.device_options import (
-    MMAP_BYTES,
-    NO_PARAMETERS,
-    TRIM_BYTES,
-    DeviceOptions,
-    Parameters,
-)
+from tilewright.measure.device_options import NO_PARAMETERS, DeviceOptions, Parameters
+from tilewright.measure.huge_pages import keep_freed_memory
 from tilewright.measure.inputs import InputFile, InputSet, ScalarInput
+from tilewright.measure.polling import polled
 
 # Results up to so many bytes are copied where their memory may be handed out: behind a program of
 # milliseconds, which leaves nothing else in the caches, an owner for it takes 40 us to be made.
 _SMALL_BYTES = 64 << 10
-# Parameters of glibc's mallopt.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 ALIGNMENT = 64
@@ -73,7 +67,7 @@ class Device:
         self._all_mappable = options.uri.startswith("local-")
         self._element_types: dict[np.dtype[Any], int] = {}
         self._dtypes: dict[int, np.dtype[Any]] = {}
-        _keep_freed_memory()
+        keep_freed_memory()
         # What another device of this process asked for would count.
         before = ["--task_topology_group_count=0"] if options.pinned else []
         flags = [*before, "--task_worker_spin_us=0", *options.flags, *options.worker_flags]
@@ -296,6 +290,10 @@ class LoadedProgram:
         Raises:
             ValueError: there is no such function.
         """
+        if self.polls(function):
+            prepare = self._fenced(function + ASYNC, arguments)
+            device = self._device
+            return polled(prepare, device.semaphore, device.fence, device.options.schedules_batch)
         found, packed = self._function(function), self._packed(arguments)
         invoke, new_list = self._context.invoke, self._device.bindings.VmVariantList
 
@@ -318,15 +316,35 @@ class LoadedProgram:
         Raises:
             ValueError: there is no such function.
         """
-        found = self._function(function)
-        invoke, new_list = self._context.invoke, self._device.bindings.VmVariantList
+        prepare = self._fenced(function, arguments)
 
         def call(after: Any, done: Any) -> Any:
-            packed, results = self._packed([*arguments, after, done]), new_list(1)
-            invoke(found, packed, results)
+            begin, results = prepare(after, done)
+            begin()
             return results
 
         return call
+
+    def polls(self, function: str) -> bool:
+        """Whether the end of its calls is waited for awake (`measure/polling`).
+
+        Args:
+            function: its name.
+        """
+        return self._device.options.can_poll and self.has(function + ASYNC)
+
+    def _fenced(
+        self, function: str, arguments: Sequence[Any]
+    ) -> Callable[[Any, Any], tuple[Callable[[], object], Any]]:
+        """What begins a call of a function that takes two fences, and the list for its results."""
+        found = self._function(function)
+        invoke, new_list = self._context.invoke, self._device.bindings.VmVariantList
+
+        def prepare(after: Any, done: Any) -> tuple[Callable[[], object], Any]:
+            results = new_list(1)
+            return partial(invoke, found, self._packed([*arguments, after, done]), results), results
+
+        return prepare
 
     def _function(self, name: str) -> Any:
         if name in self._functions:
@@ -388,19 +406,6 @@ def _parameters_module(
             raise UserError(f"--parameters {path}: cannot be read: {_first_line(error)}") from None
     providers = [index.create_provider(scope=scope) for scope, index in scopes.items()]
     return runtime.create_io_parameters_module(instance, *providers)
-
-
-def _keep_freed_memory() -> None:
-    """Have malloc keep freed blocks for the next call, large ones too (glibc; elsewhere nothing).
-
-    Results are allocated anew for every call. By default blocks over 32 MiB are returned to the
-    system at once, and touching fresh pages costs more than many kernels: an elementwise add with
-    a 32 MiB result takes 13.6 ms on local-sync instead of 1.9 ms, all of it page faults.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_MMAP_THRESHOLD, MMAP_BYTES)
-        mallopt(_M_TRIM_THRESHOLD, TRIM_BYTES)
 
 
 def _first_line(error: BaseException) -> str:

@@ -5,7 +5,8 @@ sharing its work: whether `local-sync` or `local-task`, and with how many thread
 weights of a large one lie in tens of thousands of small pages, whose addresses the processor looks
 up again and again: huge pages are one more way, workers that keep their cores another, workers that
 stay awake for a moment a third. What a program takes as a process like any other is one, too: batch
-processes wait better.
+processes wait better. So is what it takes where its caller waits asleep, as IREE's tools do, and
+could wait awake.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from tilewright.argument import ASYNC
 from tilewright.measure import benchmark_worker as tasks
 from tilewright.measure.benchmark_worker import RepeatRequest
 from tilewright.measure.comparison import ComparisonPolicy, interleaved_rounds
@@ -37,7 +39,8 @@ _SAMPLE_S = 0.01
 class WaysRequest:
     """Time `function` with each of the runtime's choices for so many threads at most, in rounds.
 
-    tuned_for: threads that the program was made for. timeout_s: of a sample.
+    tuned_for: threads that the program was made for. timeout_s: of a sample. polls: whether callers
+    can wait awake, as `takes_fences` says.
     """
 
     vmfb: str
@@ -48,6 +51,7 @@ class WaysRequest:
     policy: ComparisonPolicy
     timeout_s: float
     parameters: Parameters = NO_PARAMETERS
+    polls: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,17 +62,30 @@ class WayTimes:
     samples: tuple[float, ...]
 
 
-def ways_to_run(threads: int) -> list[DeviceOptions]:
+def takes_fences(state: WorkerState, named: tuple[str, str]) -> bool:
+    """Task: whether a function can be called with fences, too, and so be waited for awake.
+
+    Args:
+        state: what the worker keeps.
+        named: a compiled program, and the function's name.
+    """
+    vmfb, function = named
+    exported = tasks.open_device(state).exported(vmfb)
+    return function + ASYNC in {one.name for one in exported}
+
+
+def ways_to_run(threads: int, polls: bool = False) -> list[DeviceOptions]:
     """The runtime's choices on a CPU: the calling thread alone, or workers of a number.
 
     Args:
         threads: at most.
+        polls: whether callers can wait awake.
 
     Returns:
         First `local-sync`, then `local-task` with 2, 4, 8, ... threads, and as many as there may
         be; these also with huge pages where the system gives them to who asks, wherever the system
-        has them and awake for a moment where they have cores of their own, and not as a batch
-        process where they would be one.
+        has them and awake for a moment where they have cores of their own, with a caller that
+        sleeps where it need not, and not as a batch process where they would be one.
     """
     counts = {2**i for i in range(threads.bit_length())} | {threads}
     ways = [DeviceOptions.cpu(n) for n in sorted(counts)]
@@ -79,6 +96,8 @@ def ways_to_run(threads: int) -> list[DeviceOptions]:
         last += [replace(one, pinned=False) for one in last]
         # Workers that share a core would take from each other what they stay awake for.
         last.append(replace(ways[-1], spin_us=_SPIN_US))
+    if polls and ways[-1].can_poll:
+        last.append(replace(ways[-1], polls=False))
     if ways[-1].schedules_batch:
         last.append(replace(ways[-1], batch=False))
     return [*ways[:-1], *last]
@@ -100,7 +119,8 @@ def time_ways(state: WorkerState, request: WaysRequest) -> list[WayTimes]:
         WorkerStartError: a device cannot be opened.
     """
     tuned_for = DeviceOptions.cpu(request.tuned_for)
-    ways = [tuned_for, *(one for one in ways_to_run(request.threads) if one != tuned_for)]
+    others = ways_to_run(request.threads, request.polls)
+    ways = [tuned_for, *(one for one in others if one != tuned_for)]
     with ExitStack() as stack:
         workers = [
             stack.enter_context(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.argument import ArgumentType
+from tilewright.argument import ASYNC, ArgumentType
 from tilewright.errors import UserError
 from tilewright.ir.signature import Signature
 from tilewright.measure.benchmark_worker import open_device
@@ -16,7 +16,6 @@ from tilewright.measure.jobs import WorkerState
 
 _DECLARATION = "iree.abi.declaration"
 _BENCHMARK = "iree.benchmark"
-_ASYNC = "$async"
 # References that may be tensors: what they are says the tensor that is given for them.
 _UNTYPED = ("!vm.ref<?>", "!hal.buffer_view")
 
@@ -61,7 +60,7 @@ def list_functions(state: WorkerState, vmfb: str) -> tuple[ModuleFunction, ...]:
     names = {one.name for one in exported}
     found = []
     for one in exported:
-        waits = one.name.endswith(_ASYNC) and one.name.removesuffix(_ASYNC) in names
+        waits = one.name.endswith(ASYNC) and one.name.removesuffix(ASYNC) in names
         if one.name.startswith("__") or waits:
             continue
         signature = read_signature(one.attributes.get(_DECLARATION, ""), one.convention)

@@ -16,7 +16,7 @@ from tilewright.measure.inputs import InputFile
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.remote import RemoteBenchmark
 from tilewright.measure.statistics import Measurement, Verdict
-from tilewright.measure.ways import WaysRequest, time_ways
+from tilewright.measure.ways import WaysRequest, takes_fences, time_ways
 from tilewright.target import Target
 from tilewright.tuning.context import MORE_THREADS, RunContext
 from tilewright.tuning.opening import open_benchmark
@@ -129,9 +129,11 @@ def measure_ways(
     left_s = context.left_s
     if not programs.benchmark.runs_on(threads):
         return ()
+    polls = programs.benchmark.ask(takes_fences, (str(build.vmfb), programs.function)) is True
     if left_s is not None and left_s < 2 * _MAX_S:
         way = DeviceOptions.cpu(threads)
-        return (_summary(way, compared_s, (1.0, 1.0), run_command(programs, vmfb, way), True),)
+        command = run_command(programs, vmfb, way)
+        return (_summary(way, polls, compared_s, (1.0, 1.0), command, True),)
     policy = ComparisonPolicy(rounds=_ROUNDS, max_s=_MAX_S)
     request = WaysRequest(
         str(build.vmfb),
@@ -142,6 +144,7 @@ def measure_ways(
         policy,
         RUN_TIMEOUT_S,
         programs.parameters,
+        polls,
     )
     # A way in which the program hangs leaves time for the others.
     found = programs.benchmark.ask(time_ways, request, 2 * RUN_TIMEOUT_S)
@@ -150,7 +153,7 @@ def measure_ways(
         return ()
     ways = [one.device for one in found]
     commands = [run_command(programs, vmfb, one) for one in ways]
-    return summarised(ways, commands, [one.samples for one in found], policy)
+    return summarised(ways, commands, [one.samples for one in found], policy, polls)
 
 
 def run_command(programs: Programs, vmfb: Path, way: DeviceOptions) -> str:
@@ -212,6 +215,7 @@ def summarised(
     commands: Sequence[str],
     samples: Sequence[Sequence[float]],
     policy: ComparisonPolicy,
+    polls: bool = False,
 ) -> tuple[RunSummary, ...]:
     """What rounds say of the runtime's choices.
 
@@ -220,6 +224,7 @@ def summarised(
         commands: the lines that run the program so.
         samples: seconds of each in each round; those that did not run in every round do not count.
         policy: of the rounds.
+        polls: whether the program's callers can wait awake.
 
     Returns:
         The fastest first; nothing where only one runs.
@@ -234,7 +239,12 @@ def summarised(
     advised = min(faster, key=lambda i: judged[i].ratio.value, default=0)
     made = [
         _summary(
-            way, one.measurement.median_s, (one.ratio.low, one.ratio.high), command, i == advised
+            way,
+            polls,
+            one.measurement.median_s,
+            (one.ratio.low, one.ratio.high),
+            command,
+            i == advised,
         )
         for i, ((way, command, _), one) in enumerate(zip(ran, judged, strict=True))
     ]
@@ -242,7 +252,12 @@ def summarised(
 
 
 def _summary(
-    way: DeviceOptions, seconds: float, ratio: tuple[float, float], command: str, advised: bool
+    way: DeviceOptions,
+    polls: bool,
+    seconds: float,
+    ratio: tuple[float, float],
+    command: str,
+    advised: bool,
 ) -> RunSummary:
     return RunSummary(
         way.uri,
@@ -255,4 +270,5 @@ def _summary(
         way.pinned,
         way.schedules_batch,
         way.spin_us,
+        polls and way.can_poll,
     )

@@ -63,6 +63,7 @@ class RunSummary:
     way that was tuned for. `advised`: the one to use. `command` runs the program so.
     `huge_pages`: with them, where weights are many. `pinned`: workers keep their cores.
     `batch`: as one of Linux's batch processes. `spin_us`: microseconds that workers stay awake.
+    `polls`: the caller waits awake, as `tilewright.load` does; that of `command` sleeps.
     """
 
     device: str
@@ -75,6 +76,7 @@ class RunSummary:
     pinned: bool = False
     batch: bool = False
     spin_us: int = 0
+    polls: bool = False
 
     @property
     def words(self) -> list[str]:
@@ -84,6 +86,7 @@ class RunSummary:
             "pinned": self.pinned,
             "batch": self.batch,
             f"awake for {self.spin_us} us": self.spin_us > 0,
+            "polls": self.polls,
         }
         return [word for word, is_so in said.items() if is_so]
 

@@ -100,9 +100,11 @@ def test_programs_with_fences_compute_the_same(
     monkeypatch.setattr(polling, "_AWAKE_S", awake_s)
     flags = (*measured_programs.CPU_FLAGS, "--iree-input-type=torch")
     vmfb = CompilerSession(flags).compile(FENCED)
-    for way in (DeviceOptions.cpu(1), replace(DeviceOptions.cpu(2), polls=False)):
+    pinned = replace(DeviceOptions.cpu(2), pinned=True)
+    sleeping = (DeviceOptions.cpu(1), replace(pinned, polls=False), replace(pinned, pinned=False))
+    for way in sleeping:
         assert not Device(way, shared=False).load(vmfb).polls("main")
-    device = Device(DeviceOptions.cpu(2), shared=False)
+    device = Device(pinned, shared=False)
     program = device.load(vmfb)
     assert program.polls("main")
     assert not program.polls("other")

@@ -162,7 +162,11 @@ def test_workers_that_stay_awake_have_a_line_and_words(tmp_path: Path) -> None:
 def test_who_may_wait_awake_is_told(tmp_path: Path, fences: bool | WorkerFailure) -> None:
     run = programs(tmp_path, DeviceOptions.cpu(2))
     run.benchmark.fences = fences
-    run.benchmark.seconds[replace(DeviceOptions.cpu(2), polls=False)] = [3e-3] * 9
+    pinned = replace(DeviceOptions.cpu(2), pinned=True)
+    sleeping = replace(pinned, polls=False)
+    run.benchmark.seconds = {
+        way: [ms * 1e-3] * 9 for way, ms in ((pinned, 2), (DeviceOptions.cpu(1), 1), (sleeping, 3))
+    }
     found = measure_ways(run, BUILD, tmp_path / "p.vmfb", 5e-3)
     assert run.benchmark.asked[0].polls is (fences is True)
     shown = {(one.device, one.ms): "polls" in one.words for one in found}

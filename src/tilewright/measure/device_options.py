@@ -89,9 +89,10 @@ class DeviceOptions:
 
     @property
     def can_poll(self) -> bool:
-        """Whether calls are waited for awake: `polls`, where others compute what is waited for and
-        a thread can give up its core."""
-        return self.polls and self.uri == "local-task" and hasattr(os, "sched_yield")
+        """Whether calls are waited for awake: `polls`, where workers have cores of their own (else
+        the system puts two of them on one, beside that of who waits) and a thread can give up its.
+        """
+        return self.polls and self.pinned and hasattr(os, "sched_yield")
 
     @property
     def tool_prefix(self) -> list[str]:

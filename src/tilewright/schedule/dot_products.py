@@ -19,7 +19,7 @@ __all__ = ["bf16_dot", "byte_dot", "byte_value", "word_dot"]
 
 
 @dataclass(frozen=True)
-class _Dot:
+class Dot:
     """A family of instructions that add the products of a group of elements to each sum.
 
     name, what: of the intrinsic, and of the instructions in words. dtype, sums: element types.
@@ -44,7 +44,7 @@ class _Dot:
         return tuple(sorted({n * lanes for lanes in single for n in (1, 2)}, reverse=True))
 
 
-_BYTES = _Dot(
+BYTES = Dot(
     "byte_dot",
     "byte dot products (AVX-512 VNNI, AVX-VNNI, Arm dotprod)",
     "i8",
@@ -56,7 +56,7 @@ _BYTES = _Dot(
     },
     {4: ("llvm.aarch64.neon.sdot.v4i32.v16i8", ("dotprod",))},
 )
-_BF16 = _Dot(
+BF16 = Dot(
     "bf16_dot",
     "bf16 dot products (AVX-512 BF16, Arm bf16)",
     "bf16",
@@ -68,7 +68,7 @@ _BF16 = _Dot(
     },
     {4: ("llvm.aarch64.neon.bfdot.v4f32.v8bf16", ("bf16",))},
 )
-_WORDS = _Dot(
+_WORDS = Dot(
     "word_dot",
     "dot products of 16 bits (AVX2, AVX-512 BW)",
     "i8",
@@ -84,7 +84,7 @@ _WORDS = _Dot(
 #: By LLVM's name of an instruction the extensions of a processor, any of which brings it.
 EXTENSIONS: dict[str, tuple[str, ...]] = {
     instruction: extensions
-    for dot in (_BYTES, _BF16, _WORDS)
+    for dot in (BYTES, BF16, _WORDS)
     for instruction, extensions in (*dot.x86.values(), *dot.arm.values())
 }
 
@@ -125,7 +125,7 @@ def byte_dot(
     low, high = (0, 255) if unsigned else (-128, 127)
     if not low <= zero <= high:
         raise ScheduleError(f"byte_dot: a zero point of {zero} (allowed: {low} to {high})")
-    return _dot(_BYTES, lanes, k, m, zero, unsigned, window)
+    return _dot(BYTES, lanes, k, m, zero, unsigned, window)
 
 
 def word_dot(lanes: int = 8, k: int = 2, m: int = 1) -> TensorIntrinsic:
@@ -169,11 +169,11 @@ def bf16_dot(lanes: int = 16, k: int = 2, m: int = 1) -> TensorIntrinsic:
 
         s[C].tensorize(ji, te.intrinsics.bf16_dot(16))
     """
-    return _dot(_BF16, lanes, k, m)
+    return _dot(BF16, lanes, k, m)
 
 
 def _dot(
-    dot: _Dot,
+    dot: Dot,
     lanes: int,
     k: int,
     m: int,
@@ -191,7 +191,7 @@ def _dot(
             f"{dot.name}: k={k}, m={m}; k must be a multiple of {size} and m at least 1"
         )
     groups = k // size
-    c = _dot_computation(dot, lanes, groups, m, (zero, unsigned), window)
+    c = dot_computation(dot, lanes, groups, m, (zero, unsigned), window)
     lines, stride = window or (1, 0)
     name = f"{dot.name}_{m}x{lanes}x{k}"
     if zero or unsigned:
@@ -219,7 +219,7 @@ def _dot(
         start = [out.load(*p, lanes=width) if phase == UPDATE else zeros for p in places]
         if unsigned and not is_x86:
             raise builder.unsupported(name, "dot products of unsigned bytes")
-        of_bytes = dot is _BYTES
+        of_bytes = dot is BYTES
         # An instruction of x86 takes bytes without a sign: 128 more than with one.
         flip = of_bytes and is_x86 and not unsigned
         flipped = builder.constant(-128, "i8", size * width) if flip else None
@@ -276,15 +276,22 @@ def _dot(
     return decl_tensor_intrin(c.op, emit, name=name)
 
 
-def _dot_computation(
-    dot: _Dot,
+def dot_computation(
+    dot: Dot,
     lanes: int,
     groups: int,
     m: int,
     taken: tuple[int, bool],
     window: tuple[int, int] | None,
 ) -> Tensor:
-    """What an intrinsic of a family computes."""
+    """What an intrinsic of a family computes.
+
+    Args:
+        dot: the family.
+        lanes, groups, m: sums of a row, groups of elements of each sum, rows.
+        taken: what stands for 0, and whether a's bytes are without a sign.
+        window: as of `byte_dot`.
+    """
     size = dot.group
     k = groups * size
     group, element = reduce_axis(groups, "g"), reduce_axis(size, "e")
@@ -336,7 +343,7 @@ def _row(m: int, row: int) -> tuple[int, ...]:
 
 
 def _instruction(
-    builder: IntrinsicBuilder, dot: _Dot, name: str, lanes: int
+    builder: IntrinsicBuilder, dot: Dot, name: str, lanes: int
 ) -> tuple[str, bool, int]:
     """The instruction for so many lanes, or for half of them, whether it is one of x86, and its
     lanes."""

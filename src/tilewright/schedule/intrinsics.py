@@ -1,5 +1,5 @@
-"""Intrinsics for `tensorize` that come with the language (dot products of small elements from
-`dot_products`); declare your own with
+"""Intrinsics for `tensorize` that come with the language (products of small elements from
+`dot_products` and `matrix_products`); declare your own with
 :func:`tilewright.schedule.intrinsic.decl_tensor_intrin`."""
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from tilewright.schedule.dot_products import bf16_dot, byte_dot, byte_value, wor
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import as_expr, cast
 from tilewright.schedule.intrinsic import UPDATE, TensorIntrinsic, decl_tensor_intrin
+from tilewright.schedule.matrix_products import bf16_matrix, byte_matrix
 from tilewright.schedule.tensor import compute, placeholder, reduce_axis
 from tilewright.schedule.types import bits
 
 __all__ = [
     "bf16_dot",
+    "bf16_matrix",
     "byte_dot",
+    "byte_matrix",
     "byte_value",
     "gemv",
     "outer_product",

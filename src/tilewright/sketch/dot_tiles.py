@@ -80,7 +80,7 @@ class DotProducts:
         return next((lanes for name, lanes in self.extensions.items() if name in features), 0)
 
 
-class _DotTilesSketch(Sketch):
+class DotTilesSketch(Sketch):
     """Tiles of rows times a vector or two, summed up over the whole depth by dot products; columns
     in panels with the steps of a group beside each other, packed ahead or first. Rows are read
     where they are, where their depth lies side by side; else they are copied so: those of a
@@ -92,6 +92,8 @@ class _DotTilesSketch(Sketch):
     """
 
     dots: ClassVar[DotProducts]
+    #: Whether the instructions take bytes with a sign, too.
+    takes_signed: ClassVar[bool] = False
 
     def __init__(self, site: SiteExpression, target: Target) -> None:
         self._lanes, group = self.dots.lanes(target), self.dots.group
@@ -113,23 +115,20 @@ class _DotTilesSketch(Sketch):
         # With a sign an instruction of x86 takes one more step for each: copies are without.
         self._copies = self._in_place is None
         flips = self._copies and self._takes_bytes and self._lanes > _ARM_LANES
+        flips = flips and not self.takes_signed
         self._flips = flips and not left.unsigned
         self._unsigned = not self.dots.wide and (left.unsigned or self._flips)
         self._zero = 0 if self.dots.wide else left.zero + 128 * self._flips
         if self._unsigned and self._lanes == _ARM_LANES:
             raise Unfit("the processor has no dot products of bytes without a sign")
-        # What is spread is multiplied by two vectors where there are two: loading it takes as long
-        # as an instruction does.
-        two = columns >= 2 * self._lanes
-        widths = (self._lanes, 2 * self._lanes) if two else (self._lanes,)
+        widths = self._widths(columns)
         pieces_of = {
             width: [p for p in range(1, _MOST_PIECES + 1) if tiles_of(columns, width) % p == 0]
             for width in widths
         }
-        # What is spread and what it is multiplied by are in registers too.
-        registers = target.vector_registers
-        most = min(_MOST_ROWS, registers - 2)
-        heights = [r for r in range(1, most + 1) if rows % r == 0]
+        heights = [r for r in self._heights() if rows % r == 0]
+        if not heights:
+            raise Unfit("its rows are no tiles of equal size")
         pieces_wide = tuple(sorted(set().union(*pieces_of.values())))
         knobs: list[TileKnob | ChoiceKnob] = [
             TileKnob("rows", tuple(heights)),
@@ -145,7 +144,7 @@ class _DotTilesSketch(Sketch):
         )
         constraints = [whole]
         start: dict[str, Any] = {"rows": heights[-1], "row_pieces": 1, "column_pieces": 1}
-        if two:
+        if len(widths) > 1:
             knobs.append(TileKnob("columns", widths))
             constraints += [
                 Constraint(
@@ -157,8 +156,8 @@ class _DotTilesSketch(Sketch):
                 Constraint(
                     "tile in registers",
                     ("rows", "columns"),
-                    lambda r, c: (r + 1) * (c // self._lanes) < registers,
-                    lambda r, c: f"{r}x{c} sums are more than {registers} registers hold",
+                    self._in_registers,
+                    lambda r, c: f"{r}x{c} sums are more than the registers hold",
                     vectorised=True,
                 ),
             ]
@@ -166,12 +165,25 @@ class _DotTilesSketch(Sketch):
         if self._copies:
             knobs.append(ChoiceKnob("copy", (BY_BLOCK, FIRST)))
             start["copy"] = BY_BLOCK
-        wide = [{"columns": width} for width in widths] if two else [{}]
+        wide = [{"columns": width} for width in widths] if len(widths) > 1 else [{}]
         tiles = [{"rows": height, **more} for height in heights for more in wide]
         begin = self._best(start, tiles, pieces_wide, constraints)
         self.space = space_near(
             self.name, tuple(knobs), tuple(constraints), begin, prior_many=self._prior
         )
+
+    def _widths(self, columns: int) -> tuple[int, ...]:
+        """Of tiles: a vector, or two where there are so many columns, as loading what is spread
+        takes as long as an instruction does."""
+        return tuple(n * self._lanes for n in (1, 2) if n == 1 or columns >= 2 * self._lanes)
+
+    def _heights(self) -> range:
+        """Rows of a tile: what is spread and what it is multiplied by are in registers too."""
+        return range(1, min(_MOST_ROWS, self._target.vector_registers - 2) + 1)
+
+    def _in_registers(self, rows: Any, columns: Any) -> Any:
+        """Whether the sums of tiles are in registers: of one, or of arrays of them."""
+        return (rows + 1) * (columns // self._lanes) < self._target.vector_registers
 
     def _best(
         self,
@@ -249,7 +261,7 @@ class _DotTilesSketch(Sketch):
     def schedule(self, configuration: Configuration) -> SketchedKernel:
         """See :meth:`Sketch.schedule`."""
         # The intrinsics write operations of MLIR.
-        from tilewright.schedule import dot_products
+        from tilewright.schedule import dot_products, intrinsics
 
         values: dict[str, Any] = dict(configuration.items)
         form, height = self._form, values["rows"]
@@ -306,7 +318,7 @@ class _DotTilesSketch(Sketch):
         stage.compute_at(result, outers[0])
         stage.set_scope("local")
         _, row, lane = stage.op.axis
-        dot = getattr(dot_products, self.dots.intrinsic)
+        dot = getattr(intrinsics, self.dots.intrinsic)
         more = (zero, self._unsigned) if self._takes_bytes else ()
         stage.tensorize(row if height > 1 else lane, dot(lanes, depth, height, *more))
         if isinstance(left.op, ComputeOp):
@@ -494,7 +506,7 @@ def small_element(factor: Expr, dtype: str) -> SmallElement | None:
     return None
 
 
-class ByteTilesSketch(_DotTilesSketch):
+class ByteTilesSketch(DotTilesSketch):
     """Products of bytes, added up in words of 32 bits."""
 
     name = "byte-tiles"
@@ -503,7 +515,7 @@ class ByteTilesSketch(_DotTilesSketch):
     )
 
 
-class WordTilesSketch(_DotTilesSketch):
+class WordTilesSketch(DotTilesSketch):
     """Products of bytes as words of 16 bits, added up in words of 32."""
 
     name = "word-tiles"
@@ -519,7 +531,7 @@ class WordTilesSketch(_DotTilesSketch):
     )
 
 
-class Bf16TilesSketch(_DotTilesSketch):
+class Bf16TilesSketch(DotTilesSketch):
     """Products of bf16, added up in f32."""
 
     name = "bf16-tiles"

@@ -9,7 +9,7 @@ result.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from tilewright.schedule.tensor import (
 from tilewright.schedule.walk import transform
 from tilewright.sketch.dot_tiles import (
     ByteTilesSketch,
+    DotProducts,
     SmallElement,
     copy_in_vectors,
     small_element,
@@ -59,10 +60,10 @@ class ByteWindowsSketch(Sketch):
     """
 
     name = "byte-windows"
+    dots: ClassVar[DotProducts] = ByteTilesSketch.dots
 
     def __init__(self, site: SiteExpression, target: Target) -> None:
-        dots = ByteTilesSketch.dots
-        self._lanes, self._group = dots.lanes(target), dots.group
+        self._lanes, self._group = self.dots.lanes(target), self.dots.group
         if self._lanes < _X86_LANES:
             raise Unfit("the processor has no dot products of bytes without a sign")
         self._target, self._found = target, sliding_reduction(site)
@@ -91,15 +92,26 @@ class ByteWindowsSketch(Sketch):
         self._line = others[-1]
         if found.dim_of(self._line) is None:
             raise Unfit("lines of the result are not those of an image")
+        self._lanes = self._width()
         self._packed = self._packing()
         self._choose()
 
+    def _width(self) -> int:
+        """Channels of a tile: a vector's."""
+        return self._lanes
+
+    def _heights(self) -> list[int]:
+        """Points of a tile, which are parts of a line."""
+        return [r for r in range(1, _MOST_ROWS + 1) if extent(self._point_axis) % r == 0]
+
     def _choose(self) -> None:
-        points, lines = extent(self._point_axis), extent(self._line)
+        lines = extent(self._line)
         tiles = tiles_of(extent(self._column), self._lanes)
         if extent(self._column) < self._lanes:
             raise Unfit("it has fewer channels than a vector has sums")
-        heights = [r for r in range(1, _MOST_ROWS + 1) if points % r == 0]
+        heights = self._heights()
+        if not heights:
+            raise Unfit("its lines are no tiles of equal size")
         counts = [n for n in range(1, lines + 1) if lines % n == 0 and lines // n <= _MOST_PIECES]
         knobs = (
             TileKnob("rows", tuple(heights)),
@@ -165,7 +177,7 @@ class ByteWindowsSketch(Sketch):
     def schedule(self, configuration: Configuration) -> SketchedKernel:
         """See :meth:`Sketch.schedule`."""
         # The intrinsics write operations of MLIR.
-        from tilewright.schedule import dot_products
+        from tilewright.schedule import dot_products, intrinsics
 
         values: dict[str, Any] = dict(configuration.items)
         found, lanes, size, height = self._found, self._lanes, self._group, values["rows"]
@@ -228,7 +240,8 @@ class ByteWindowsSketch(Sketch):
         stage = schedule[sums]
         stage.compute_at(result, point)
         stage.set_scope("local")
-        dot = dot_products.byte_dot(lanes, depth, height, self._zero, True, (window, step))
+        dot = getattr(intrinsics, self.dots.intrinsic)
+        dot = dot(lanes, depth, height, self._zero, True, (window, step))
         stage.tensorize(stage.op.axis[-2 if height > 1 else -1], dot)
         copy = schedule[image]
         copy.compute_at(result, part)

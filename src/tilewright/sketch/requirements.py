@@ -13,6 +13,7 @@ from tilewright.files import parse_json
 from tilewright.ir.walk import string_attribute, walk
 from tilewright.schedule.codegen.machine import machine_for
 from tilewright.schedule.dot_products import EXTENSIONS
+from tilewright.schedule.matrix_products import MATRIX_EXTENSIONS
 from tilewright.target import Target
 
 
@@ -39,11 +40,12 @@ class Requirements:
         """
         ops = [op for function in functions for op in walk(function)]
         called = {string_attribute(op, "intrin") for op in ops if op.name == "llvm.call_intrinsic"}
+        known = {**EXTENSIONS, **MATRIX_EXTENSIONS}
         own_memory = any(op.name == "memref.alloc" for op in ops)
         return Requirements(
             target.vector_bytes,
             target.l2_bytes if own_memory else 0,
-            tuple(sorted({EXTENSIONS[name] for name in called if name in EXTENSIONS})),
+            tuple(sorted({known[name] for name in called if name in known})),
         )
 
     def to_text(self) -> str:

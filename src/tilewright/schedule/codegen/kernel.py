@@ -21,7 +21,7 @@ from tilewright.schedule.codegen.memory import Storage
 from tilewright.schedule.codegen.sums import is_vector
 from tilewright.schedule.codegen.versioned import VersionedEmitter
 from tilewright.schedule.codegen.versions import Check, checks
-from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder
+from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder, KernelStart
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Binary, Const, Var
 from tilewright.schedule.intrinsic import BODY, RESET
@@ -68,6 +68,7 @@ class KernelEmitter(VersionedEmitter):
         memory = [storage.memory for storage in bindings.values()]
         self._memory = Allocator(processor, entry, memory, scratch)
         self._block = block
+        self._start = KernelStart(entry, self._memory.starts)
         self._allocated: dict[tuple[Stmt, int], ir.Value] = {}
         self._lane_vars: dict[int, Var] = {}
         self._statements = 0
@@ -323,7 +324,7 @@ class KernelEmitter(VersionedEmitter):
                 args = [a if isinstance(a, Const) else (self._view(a[0]), a[1]) for a in call.args]
                 self._functions.call(call.name, call.dtype, args)
         else:
-            builder = IntrinsicBuilder(self, self.processor, self._block)
+            builder = IntrinsicBuilder(self, self.processor, self._block, self._start)
             stmt.intrinsic.emit(builder, stmt.phase, inputs, outputs)
         self.changed(*(view.flat for view in outputs))
 

@@ -27,8 +27,16 @@ _REGISTERS_IN_VECTOR = 4
 _SPIRV_LANES = 4
 # Extensions of processors that round floats to integers by one instruction.
 _ROUNDING = frozenset({"avx", "neon", "sse4.1"})
-# What Linux calls extensions of Arm processors, and LLVM's names.
-_ARM_NAMES = {"asimd": "neon", "asimddp": "dotprod", "fphp": "fullfp16", "asimdhp": "fullfp16"}
+# What Linux calls extensions of processors, and LLVM's names; others differ by underscores.
+_LINUX_NAMES = {
+    "asimd": "neon",
+    "asimddp": "dotprod",
+    "fphp": "fullfp16",
+    "asimdhp": "fullfp16",
+    "amx_tile": "amx-tile",
+    "amx_int8": "amx-int8",
+    "amx_bf16": "amx-bf16",
+}
 #: Vectors of one vectorized loop that are written out; more become a loop over them.
 PIECES_UNROLLED = 8
 
@@ -202,4 +210,4 @@ def host_features() -> frozenset[str]:
     """Extensions of this processor, as Linux tells them; none elsewhere."""
     said = cpuinfo()
     names = (said.get("flags") or said.get("Features") or "").split()
-    return frozenset(_ARM_NAMES.get(name, name.replace("_", "")) for name in names)
+    return frozenset(_LINUX_NAMES.get(name, name.replace("_", "")) for name in names)

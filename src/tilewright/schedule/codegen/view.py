@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, memref, scf, vector
+from iree.compiler.dialects import arith, llvm, memref, scf, vector
 
 from tilewright.ir.hand_written import index
+from tilewright.ir.walk import string_attribute
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.machine import Processor
 from tilewright.schedule.codegen.values import ValueEmitter
 from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.types import bits
 
 
 def part_of(
@@ -73,6 +75,21 @@ class BufferView:
                 place = arith.AddIOp(place, arith.MulIOp(at, index(stride)).result).result
         return arith.AddIOp(place, index(fixed)).result if fixed else place
 
+    def from_(self, *indices: int | ir.Value, rank: int = 0) -> BufferView:
+        """The region that begins at an element; it ends where this one does.
+
+        Args:
+            indices: of the element; leading ones that are left out are 0.
+            rank: its dimensions, the last ones of this region; 0: as many.
+        """
+        kept = rank or len(self.strides)
+        return replace(
+            self,
+            offset=self.at(*indices),
+            shape=self.shape[len(self.shape) - kept :],
+            strides=self.strides[len(self.strides) - kept :],
+        )
+
     def load(self, *indices: int | ir.Value, lanes: int = 0) -> ir.Value:
         """An element, or as many as `lanes` from it on, which must lie next to each other.
 
@@ -103,6 +120,52 @@ class BufferView:
             memref.StoreOp(value, self.flat, place)
 
 
+@dataclass
+class KernelStart:
+    """What is done once, when a kernel begins.
+
+    entry: an operation of its function, before which that is done. starts: of memory, in elements
+    of what was allocated, if not there. made: by what it is known.
+    """
+
+    entry: ir.Operation
+    starts: Mapping[ir.Value, ir.Value]
+    made: dict[Hashable, ir.Value] = field(default_factory=dict)
+
+    def value(self, key: Hashable, make: Callable[[], ir.Value]) -> ir.Value:
+        """See :meth:`IntrinsicBuilder.at_first`.
+
+        Args:
+            key: what it is known by.
+            make: emits it.
+        """
+        if key not in self.made:
+            with ir.InsertionPoint(self.entry):
+                self.made[key] = make()
+        return self.made[key]
+
+    def global_word(self, name: str) -> str:
+        """See :meth:`IntrinsicBuilder.global_word`.
+
+        Args:
+            name: of it.
+        """
+        module = self.entry
+        while module.name != "builtin.module":
+            module = module.parent
+        body = module.regions[0].blocks[0]
+        if all(string_attribute(op, "sym_name") != name for op in body):
+            word = ir.IntegerType.get_signless(64)
+            with ir.InsertionPoint.at_block_begin(body):
+                llvm.GlobalOp(
+                    ir.TypeAttr.get(word),
+                    name,
+                    ir.Attribute.parse("#llvm.linkage<internal>"),
+                    value=ir.IntegerAttr.get(word, 0),
+                )
+        return name
+
+
 class IntrinsicBuilder:
     """Helps emitters of intrinsics.
 
@@ -112,8 +175,15 @@ class IntrinsicBuilder:
     machine: what code is made for. block: threads of a workgroup in each dimension, by tag.
     """
 
-    def __init__(self, emitter: ValueEmitter, machine: Processor, block: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        emitter: ValueEmitter,
+        machine: Processor,
+        block: Mapping[str, int],
+        start: KernelStart,
+    ) -> None:
         self._emitter = emitter
+        self._start = start
         self.machine = machine
         self.block = block
 
@@ -209,6 +279,58 @@ class IntrinsicBuilder:
         with self._emitter.block(made.body):
             scf.YieldOp(list(body(made.induction_variable, list(made.inner_iter_args))))
         return list(made.results)
+
+    def branch(
+        self, condition: ir.Value, then: Callable[[], None], otherwise: Callable[[], None]
+    ) -> None:
+        """One of two ways.
+
+        Args:
+            condition: an i1.
+            then, otherwise: emit what is done where it holds, and where not.
+        """
+        made = scf.IfOp(condition, has_else=True)
+        for block, emit in ((made.then_block, then), (made.else_block, otherwise)):
+            with self._emitter.block(block):
+                emit()
+                scf.YieldOp([])
+
+    def pointer(self, view: BufferView, *indices: int | ir.Value) -> ir.Value:
+        """A pointer to an element.
+
+        Args:
+            view: of a buffer.
+            indices: of the element; leading ones that are left out are 0.
+        """
+        # The pointer of a memref is to what was allocated.
+        base = memref.ExtractAlignedPointerAsIndexOp(view.flat).result
+        place, start = view.at(*indices), self._start.starts.get(view.flat)
+        if start is not None:
+            place = arith.AddIOp(place, start).result
+        size = index(max(1, bits(view.dtype) // 8))
+        address = arith.AddIOp(base, arith.MulIOp(place, size).result).result
+        word = arith.IndexCastOp(ir.IntegerType.get_signless(64), address).result
+        return llvm.IntToPtrOp(llvm.PointerType.get(), word).result
+
+    def at_first(self, key: Hashable, make: Callable[[], ir.Value]) -> ir.Value:
+        """A value that is made once, when the kernel begins.
+
+        Args:
+            key: what it is known by in this kernel.
+            make: emits it; without values of this builder's, which may be those of a loop.
+        """
+        return self._start.value(key, make)
+
+    def global_word(self, name: str) -> str:
+        """A word of 64 bits that all calls of the kernel in a process share, 0 at first.
+
+        Args:
+            name: of it, in the kernel's module.
+
+        Returns:
+            The name of its symbol.
+        """
+        return self._start.global_word(name)
 
     def unsupported(self, intrinsic: str, needs: str) -> ScheduleError:
         """The error for a target that lacks what the intrinsic needs.

@@ -1,0 +1,93 @@
+"""Contractions and convolutions of bytes, and contractions of bf16, by a processor's matrix unit
+(AMX of x86): the tiles of `dot_tiles` and `dot_windows`, as large as its registers hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.schedule.matrix_shapes import MOST_TILES, ROWS, tiles_taken
+from tilewright.sketch.dot_tiles import DotProducts, DotTilesSketch
+from tilewright.sketch.dot_windows import ByteWindowsSketch
+from tilewright.sketch.interface import Sketch
+from tilewright.sketch.structure import extent
+from tilewright.space.arrays import FloatArray
+
+# Rows of a tile, and sums of a row, that are tried.
+_ROWS, _COLUMNS = range(2, 65), (16, 32, 64)
+# Cycles until a product is added to its sums, of a load of a register, of a tile beside products.
+_LATENCY, _LOAD, _BESIDE = 52.0, 8.0, 150.0
+_BYTES = DotProducts("byte_matrix", "bytes by a matrix unit", "i8", "i32", 4, {"amx-int8": 16})
+_BF16 = DotProducts("bf16_matrix", "bf16 by a matrix unit", "bf16", "f32", 2, {"amx-bf16": 16})
+
+
+def _fits(rows: Any, columns: Any, zero: int) -> Any:
+    """Whether tiles fit the unit's registers: one, or arrays of them."""
+    return np.vectorize(lambda r, c: tiles_taken(r, c, zero != 0) <= MOST_TILES)(rows, columns)
+
+
+class _MatrixTilesSketch(DotTilesSketch):
+    """See `dot_tiles`; tiles have up to 64 rows, and 16, 32 or 64 columns."""
+
+    takes_signed = True
+
+    def _widths(self, columns: int) -> tuple[int, ...]:
+        return tuple(n for n in _COLUMNS if n == _COLUMNS[0] or columns >= n)
+
+    def _heights(self) -> range:
+        return _ROWS
+
+    def _in_registers(self, rows: Any, columns: Any) -> Any:
+        return _fits(rows, columns, self._zero)
+
+    def _steps(self, rows: FloatArray, columns: FloatArray) -> FloatArray:
+        """Cycles for each product of a tile, of what they would be if nothing else took any."""
+        high, wide = np.ceil(rows / 16), columns / 16
+        depth = max(1.0, self._row_bytes / 64)
+        products = rows * wide
+        loads = _LOAD * (rows / 16 + wide)
+        of_a_step = np.maximum(np.maximum(products, loads), _LATENCY)
+        return (of_a_step * depth + _BESIDE) / (products * depth) + 0 * high
+
+
+class ByteMatrixTilesSketch(_MatrixTilesSketch):
+    """Products of bytes by the matrix unit, added up in words of 32 bits."""
+
+    name = "byte-matrix-tiles"
+    dots = _BYTES
+
+
+class Bf16MatrixTilesSketch(_MatrixTilesSketch):
+    """Products of bf16 by the matrix unit, added up in f32."""
+
+    name = "bf16-matrix-tiles"
+    dots = _BF16
+
+
+class ByteMatrixWindowsSketch(ByteWindowsSketch):
+    """Convolutions of bytes by the matrix unit; see `dot_windows`. Tiles have up to 64 points, and
+    as many channels as the unit's registers hold beside them."""
+
+    name = "byte-matrix-windows"
+    dots = _BYTES
+
+    def _width(self) -> int:
+        """The most sums of a row that tiles have which the registers hold beside them."""
+        channels, points = extent(self._column), extent(self._point_axis)
+        zero = self._zero != 0
+        short = max((n for n in range(2, ROWS + 1) if points % n == 0), default=0)
+        least = 2 * ROWS if points > ROWS and points % short == 0 and points // short > 1 else short
+        fitting = [n for n in _COLUMNS if tiles_taken(least, n, zero) <= MOST_TILES]
+        return max(n for n in fitting if n == _COLUMNS[0] or channels >= n)
+
+    def _heights(self) -> list[int]:
+        points = extent(self._point_axis)
+        return [n for n in _ROWS if points % n == 0 and _fits(n, self._lanes, self._zero)]
+
+
+SKETCHES: tuple[type[Sketch], ...] = (
+    ByteMatrixTilesSketch,
+    Bf16MatrixTilesSketch,
+    ByteMatrixWindowsSketch,
+)

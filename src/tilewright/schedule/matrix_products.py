@@ -235,17 +235,19 @@ class _Tile:
         if zeros:
             shapes[of_zero] = 1, span
             shapes |= dict.fromkeys(zeros, (1, ROW_BYTES))
-        self._call("ldtilecfg", _in_memory(self.builder, _shapes_of(shapes)))
+        registers, shaped = _shapes_of(shapes), _shaped(self.builder, _shapes_of(shapes))
+        if shaped != registers:
+            _call("ldtilecfg", _in_memory(self.builder, registers))
         for (first, i), register in sums.items():
             if adds:
                 self._load(register, self.out, 4, first, i * SUMS)
             else:
-                self._call("tilezero", _byte(register))
+                _call("tilezero", _byte(register))
         for register in zeros:
-            self._call("tilezero", _byte(register))
+            _call("tilezero", _byte(register))
         if zeros:
             same = _in_memory(self.builder, bytes([self.zero % 256]) * ROW_BYTES)
-            self._call("tileloadd64", _byte(of_zero), same, _word(ROW_BYTES))
+            _call("tileloadd64", _byte(of_zero), same, _word(ROW_BYTES))
 
         def columns(line: tuple[ir.Value, ...], at: ir.Value, i: int) -> None:
             group = arith.MulIOp(at, self.builder.index(span // 4)).result
@@ -287,7 +289,8 @@ class _Tile:
         for (first, i), register in sums.items():
             self._store(register, self.out, first, i * SUMS)
         less = [self._stored(register) for register in zeros]
-        self._call("tilerelease")
+        if shaped != registers:
+            _call("ldtilecfg", _in_memory(self.builder, shaped))
         self._take_off(less)
 
     def _take_off(self, less: Sequence[ir.Value]) -> None:
@@ -318,20 +321,47 @@ class _Tile:
 
     def _load(self, register: int, view: BufferView, size: int, *place: int | ir.Value) -> None:
         where = self.builder.pointer(view, *place)
-        self._call("tileloadd64", _byte(register), where, self._row_bytes(view, size))
+        _call("tileloadd64", _byte(register), where, self._row_bytes(view, size))
 
     def _store(self, register: int, view: BufferView, *place: int | ir.Value) -> None:
         where = self.builder.pointer(view, *place)
-        self._call("tilestored64", _byte(register), where, self._row_bytes(view, 4))
+        _call("tilestored64", _byte(register), where, self._row_bytes(view, 4))
 
     def _stored(self, register: int) -> ir.Value:
         """The one row of a register."""
         space = _in_memory(self.builder, bytes(ROW_BYTES), f"row {register}")
-        self._call("tilestored64", _byte(register), space, _word(ROW_BYTES))
+        _call("tilestored64", _byte(register), space, _word(ROW_BYTES))
         return llvm.LoadOp(self.builder.vector_type("i32", SUMS), space).result
 
-    def _call(self, name: str, *operands: ir.Value) -> None:
-        llvm.CallIntrinsicOp(None, f"llvm.x86.{name}", list(operands), [], [])
+
+def _call(name: str, *operands: ir.Value) -> None:
+    llvm.CallIntrinsicOp(None, f"llvm.x86.{name}", list(operands), [], [])
+
+
+def _shaped(builder: IntrinsicBuilder, registers: bytes) -> bytes:
+    """Which shapes the unit's registers have from the kernel's beginning on: to tell them takes
+    longer than a product, so that the first tile's are told once. The unit is given back at the
+    end: what is in its registers is kept and restored with a thread's others otherwise."""
+
+    def tell() -> bytes:
+        granted, where = _granted(builder), _in_memory(builder, registers)
+        with ir.InsertionPoint(_only_if(granted)):
+            _call("ldtilecfg", where)
+
+        def give_back() -> None:
+            with ir.InsertionPoint(_only_if(granted)):
+                _call("tilerelease")
+
+        builder.at_end(give_back)
+        return registers
+
+    return builder.at_first("matrix unit's shapes", tell)
+
+
+def _only_if(condition: ir.Value) -> ir.Operation:
+    """Where what is done goes if something holds: before this operation."""
+    with ir.InsertionPoint(scf.IfOp(condition).then_block):
+        return scf.YieldOp([]).operation
 
 
 def _shapes_of(shapes: dict[int, tuple[int, int]]) -> bytes:

@@ -27,6 +27,8 @@ _REGISTERS_IN_VECTOR = 4
 _SPIRV_LANES = 4
 # Extensions of processors that round floats to integers by one instruction.
 _ROUNDING = frozenset({"avx", "neon", "sse4.1"})
+# Those that multiply and add at once.
+_FUSING = frozenset({"fma", "avx512f", "neon"})
 # What Linux calls extensions of processors, and LLVM's names; others differ by underscores.
 _LINUX_NAMES = {
     "asimd": "neon",
@@ -123,6 +125,11 @@ class Processor:
         """Whether it is a CPU that rounds floats to integers by one instruction: others would call
         a function of a library."""
         return not self.is_gpu and not self.features.isdisjoint(_ROUNDING)
+
+    @property
+    def fuses(self) -> bool:
+        """Whether it is a CPU with an instruction for `a * b + c`: others would call a function."""
+        return not self.is_gpu and not self.features.isdisjoint(_FUSING)
 
     def on_stack(self, scope: str, size: int, used: int) -> bool:
         """Whether storage is on the stack (on GPUs: a thread's own).

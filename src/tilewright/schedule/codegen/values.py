@@ -10,6 +10,7 @@ from iree.compiler.dialects import arith, vector
 from tilewright.schedule.codegen import narrow_functions, scalars, wide_functions
 from tilewright.schedule.codegen.machine import Processor
 from tilewright.schedule.codegen.memory import MemoryEmitter
+from tilewright.schedule.codegen.quotients import rounded_quotient
 from tilewright.schedule.codegen.sums import is_pure, is_vector
 from tilewright.schedule.expr import (
     COMPARISONS,
@@ -175,6 +176,9 @@ class ValueEmitter(MemoryEmitter):
                 key = ("cast", source, expr.dtype, inner)
                 return self.once(key, lambda: scalars.cast(inner, source, expr.dtype))
             case Call():
+                quotient = rounded_quotient(expr) if self.processor.fuses else None
+                if quotient is not None:
+                    return self.value(quotient)
                 args = self._alike(*(self.value(arg) for arg in expr.args))
                 dtype = expr.args[0].dtype
                 return self.once((expr.name, dtype, *args), lambda: self._call(expr, args))

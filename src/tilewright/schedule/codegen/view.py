@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, llvm, memref, scf, vector
@@ -15,6 +16,8 @@ from tilewright.schedule.codegen.machine import Processor
 from tilewright.schedule.codegen.values import ValueEmitter
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.types import bits
+
+T = TypeVar("T")
 
 
 def part_of(
@@ -122,7 +125,7 @@ class BufferView:
 
 @dataclass
 class KernelStart:
-    """What is done once, when a kernel begins.
+    """What is done once, when a kernel begins and when it ends.
 
     entry: an operation of its function, before which that is done. starts: of memory, in elements
     of what was allocated, if not there. made: by what it is known.
@@ -130,9 +133,9 @@ class KernelStart:
 
     entry: ir.Operation
     starts: Mapping[ir.Value, ir.Value]
-    made: dict[Hashable, ir.Value] = field(default_factory=dict)
+    made: dict[Hashable, Any] = field(default_factory=dict)
 
-    def value(self, key: Hashable, make: Callable[[], ir.Value]) -> ir.Value:
+    def value(self, key: Hashable, make: Callable[[], T]) -> T:
         """See :meth:`IntrinsicBuilder.at_first`.
 
         Args:
@@ -142,7 +145,18 @@ class KernelStart:
         if key not in self.made:
             with ir.InsertionPoint(self.entry):
                 self.made[key] = make()
-        return self.made[key]
+        found: T = self.made[key]
+        return found
+
+    def at_end(self, emit: Callable[[], None]) -> None:
+        """See :meth:`IntrinsicBuilder.at_end`.
+
+        Args:
+            emit: emits it.
+        """
+        *_, last = self.entry.operation.block.operations
+        with ir.InsertionPoint(last):
+            emit()
 
     def global_word(self, name: str) -> str:
         """See :meth:`IntrinsicBuilder.global_word`.
@@ -312,14 +326,22 @@ class IntrinsicBuilder:
         word = arith.IndexCastOp(ir.IntegerType.get_signless(64), address).result
         return llvm.IntToPtrOp(llvm.PointerType.get(), word).result
 
-    def at_first(self, key: Hashable, make: Callable[[], ir.Value]) -> ir.Value:
-        """A value that is made once, when the kernel begins.
+    def at_first(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What is made once, when the kernel begins.
 
         Args:
             key: what it is known by in this kernel.
             make: emits it; without values of this builder's, which may be those of a loop.
         """
         return self._start.value(key, make)
+
+    def at_end(self, emit: Callable[[], None]) -> None:
+        """Have something done when the kernel ends.
+
+        Args:
+            emit: emits it, of what is there from the kernel's beginning on.
+        """
+        self._start.at_end(emit)
 
     def global_word(self, name: str) -> str:
         """A word of 64 bits that all calls of the kernel in a process share, 0 at first.

@@ -120,6 +120,19 @@ def test_an_object_and_blocks_of_the_call_in_parallel(tmp_path: Path) -> None:
     verified(s, tensors)
 
 
+@needs_cc
+@pytest.mark.parametrize("length", [24, 8192])
+def test_a_pointer_to_memory_of_a_workgroup_is_to_its_first_element(length: int) -> None:
+    """Of long rows a copy is too large for the stack: what is allocated for a workgroup then begins
+    at any address, and the memory in it where a cache line does."""
+    s, C, tensors = product(length=length, part=length)
+    copy = s.cache_read(tensors[1], "local", [C])
+    s[copy].compute_at(s[C], s[C].leaf_iter_vars[1])
+    s[C].parallel(C.op.axis[0])
+    s[C].pragma(C.op.axis[0], "import_c", ADDS)
+    verified(s, tensors)
+
+
 def test_llvm_ir_is_linked_as_bitcode() -> None:
     if not shutil.which("llvm-as"):
         pytest.skip("no llvm-as")

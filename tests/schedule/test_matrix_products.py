@@ -117,6 +117,38 @@ def test_bf16() -> None:
     np.testing.assert_allclose(found, x.astype("f8") @ y.astype("f8"), rtol=1e-5, atol=1e-5)
 
 
+@needs_unit
+def test_tiles_of_two_shapes_in_a_kernel() -> None:
+    """The unit is told the shapes of the second one's registers, and the first one's again."""
+    a = te.placeholder((64, 64), "i8", name="a")
+    b = te.placeholder((16, 32, 4), "i8", name="b")
+
+    def sums(columns: int) -> Any:
+        g, e = te.reduce_axis(16, f"g{columns}"), te.reduce_axis(4, f"e{columns}")
+        return te.compute(
+            (64, columns),
+            lambda i, j: te.sum(
+                a[i, g * 4 + e].astype("i32") * b[g, j, e].astype("i32"), axis=[g, e]
+            ),
+            name=f"sums{columns}",
+        )
+
+    wide, narrow = sums(32), sums(16)
+    c = te.compute((64, 32), lambda i, j: wide[i, j] - narrow[i, j // 2], name="c")
+    s = te.create_schedule(c)
+    outer, _ = s[c].split(c.op.axis[0], 16)
+    for one in (wide, narrow):
+        s[one].compute_at(s[c], outer)
+        s[one].set_scope("local")
+        # As much of b as each of them reads lies in rows of 32.
+        s[one].tensorize(one.op.axis[0], te.intrinsics.byte_matrix(one.shape[1], 64, 16))
+    x, y, packed = operands(64, 32, 64, 32)
+    exact = x.astype("i4") @ y.astype("i4")
+    built = te.build(s, [a, b, c], threads=1)
+    assert built.assembly().count("ldtilecfg") == 3
+    np.testing.assert_array_equal(built(x, packed[0]), exact - exact[:, :16].repeat(2, 1))
+
+
 def test_the_instructions_are_in_the_code_and_what_is_there_without() -> None:
     code = te.build(*product(64, 64, 128, (32, 32)), target=UNIT).assembly()
     for instruction in ("ldtilecfg", "tdpbssd", "tilerelease", "syscall", "vpdpbusd"):

@@ -15,6 +15,11 @@ from tilewright.schedule.dot_products import byte_value
 from tilewright.sketch.dot_tiles import Bf16TilesSketch, ByteTilesSketch, WordTilesSketch
 from tilewright.sketch.dot_windows import ByteWindowsSketch
 from tilewright.sketch.interface import SiteExpression
+from tilewright.sketch.matrix_tiles import (
+    Bf16MatrixTilesSketch,
+    ByteMatrixTilesSketch,
+    ByteMatrixWindowsSketch,
+)
 from tilewright.space.pipeline import Unfit
 from tilewright.target import Target, parse_target
 
@@ -26,6 +31,9 @@ def with_features(features: str, name: str = "cpu:znver4", vector_bytes: int = 6
 VNNI = with_features("+avx512f,+avx512vnni")
 AVX2 = with_features("+avx2,+fma", "cpu:haswell", 32)
 BF16 = with_features("+avx512f,+avx512bf16")
+UNIT = with_features(
+    "+avx512f,+avx512vnni,+avx512bf16,+amx-tile,+amx-int8,+amx-bf16", "cpu:sapphirerapids"
+)
 
 
 def product(
@@ -96,6 +104,8 @@ KINDS = (
     (ByteTilesSketch, VNNI, "vpdpbusd"),
     (ByteWindowsSketch, VNNI, "vpdpbusd"),
     (WordTilesSketch, AVX2, "vpmaddwd"),
+    (ByteMatrixTilesSketch, UNIT, "tdpb"),
+    (ByteMatrixWindowsSketch, UNIT, "tdpbusd"),
 )
 CONVOLUTIONS = (
     (4, 20, 7, 1, False),
@@ -111,7 +121,7 @@ CONVOLUTIONS = (
     ("kind", "target", "instruction", "channels", "filters", "zero", "stride", "unsigned"),
     [
         # Each convolution by one kind of kernel; the others are slow.
-        pytest.param(*kind, *one, marks=() if n % len(KINDS) == k else pytest.mark.slow)
+        pytest.param(*kind, *one, marks=() if (n - k) % len(CONVOLUTIONS) < 2 else pytest.mark.slow)
         for n, one in enumerate(CONVOLUTIONS)
         for k, kind in enumerate(KINDS)
     ],
@@ -208,10 +218,17 @@ def test_windows_that_bytes_are_not_read_through() -> None:
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("size", [(14, 40, 16), (1, 33, 8), (7, 16, 4), (6, 20, 15)])
-@pytest.mark.parametrize(("kind", "target"), [(ByteTilesSketch, VNNI), (WordTilesSketch, AVX2)])
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    [(ByteTilesSketch, VNNI), (WordTilesSketch, AVX2), (ByteMatrixTilesSketch, UNIT)],
+)
 def test_every_configuration_computes_the_same(
     kind: Any, target: Target, size: tuple[int, int, int], transposed: bool, constant: bool
 ) -> None:
+    if kind is ByteMatrixTilesSketch and size[0] == 1:
+        with pytest.raises(Unfit, match="tiles of equal size"):
+            kind(product(*size), target)
+        return
     sketch = kind(product(*size, transposed, constant=constant), target)
     rng = np.random.default_rng(0)
     a = rng.integers(-128, 128, (size[0], size[2])).astype("i1")
@@ -227,9 +244,12 @@ def test_every_configuration_computes_the_same(
 
 
 @pytest.mark.parametrize("constant", [False, True])
-def test_bf16_adds_up_in_f32(constant: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "target"), [(Bf16TilesSketch, BF16), (Bf16MatrixTilesSketch, UNIT)]
+)
+def test_bf16_adds_up_in_f32(kind: Any, target: Target, constant: bool) -> None:
     site = product(14, 40, 16, True, dtype="bf16", sums="f32", constant=constant)
-    sketch = Bf16TilesSketch(site, BF16)
+    sketch = kind(site, target)
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((14, 16), (40, 16)))
     wanted = a.astype("f8") @ b.astype("f8").T + 1
@@ -269,6 +289,9 @@ def test_the_instruction_is_in_the_code() -> None:
         (Bf16TilesSketch, "+avx512f,+avx512vnni", 0),
         (Bf16TilesSketch, "+avx512bf16", 16),
         (Bf16TilesSketch, "+neon,+bf16", 4),
+        (ByteMatrixTilesSketch, "+avx512vnni,-amx-int8", 0),
+        (ByteMatrixTilesSketch, "+avx512vnni,+amx-int8", 16),
+        (Bf16MatrixTilesSketch, "+amx-bf16", 16),
     ],
 )
 def test_lanes_are_the_processors(sketch: Any, features: str, lanes: int) -> None:
@@ -311,6 +334,39 @@ def test_tiles_of_bytes_begin_with_two_vectors_in_pieces_that_are_shared_out(
     assert begin["columns"] == 32
     assert (begin["rows"] + 1) * 2 < VNNI.vector_registers
     assert begin["row_pieces"] * begin["column_pieces"] % VNNI.cores == 0
+
+
+@pytest.mark.parametrize(
+    ("points", "channels", "zero", "lanes", "heights"),
+    [
+        # Two tiles of 14 rows and what they are multiplied by leave room for two of columns.
+        (28, 128, 0, 32, [2, 4, 7, 14, 28]),
+        # One tile has room for four.
+        (14, 128, 0, 64, [2, 7, 14]),
+        (14, 48, 0, 32, [2, 7, 14]),
+        # What stands for 0 takes some.
+        (28, 128, 3, 16, [2, 4, 7, 14, 28]),
+    ],
+)
+def test_tiles_of_windows_fill_the_matrix_units_registers(
+    points: int, channels: int, zero: int, lanes: int, heights: list[int]
+) -> None:
+    a = te.placeholder((8, points + 2, 64), "i8", name="a")
+    w = te.placeholder((channels, 64, 3, 3), "i8", name="w")
+    u, v, c = te.reduce_axis(3, "u"), te.reduce_axis(3, "v"), te.reduce_axis(64, "c")
+    sums = te.compute(
+        (6, points, channels),
+        lambda y, x, f: te.sum(
+            byte_value(a[y + u, x + v, c].astype("i32"), zero, True) * w[f, c, u, v].astype("i32"),
+            axis=[u, v, c],
+        ),
+        name="sums",
+    )
+    sketch = ByteMatrixWindowsSketch(SiteExpression((a, w), (False, True), sums), UNIT)
+    assert sketch._lanes == lanes
+    assert list(sketch.space.knobs[0].values) == heights
+    for configuration in sketch.space.sample(np.random.default_rng(0), 8):
+        sketch.schedule(configuration)
 
 
 def test_what_is_not_for_the_instruction() -> None:

@@ -194,10 +194,44 @@ def _in_vectors(
     builder.loop(m, 1, [], row)
 
 
+class _Registers:
+    """Which registers of the unit a tile of sums takes, and their shapes.
+
+    firsts: the first row of each register with rows; where rows are no equal tiles the last ones
+    overlap, and compute the same. span: bytes of a row that are multiplied at once. sums: by first
+    row and column of registers. right: by column; one for all where there is one register of rows,
+    for which each is needed once. zero, zeros: with what stands for 0, and what that adds to the
+    sums of any row, by column; none where that is 0.
+    """
+
+    def __init__(self, m: int, lanes: int, depth_bytes: int, zero: int) -> None:
+        high, wide = -(-m // ROWS), lanes // SUMS
+        rows = -(-m // high)
+        self.firsts = [min(i * rows, m - rows) for i in range(high)]
+        self.span = max(n for n in range(4, ROW_BYTES + 1, 4) if depth_bytes % n == 0)
+        places = [(first, i) for first in self.firsts for i in range(wide)]
+        self.sums = {place: number for number, place in enumerate(places)}
+        self.left = len(places)
+        self.right = [self.left + 1 + (i if high > 1 else 0) for i in range(wide)]
+        self.zero = self.right[-1] + 1
+        self.zeros = [self.zero + 1 + i for i in range(wide)] if zero else []
+        self._shapes = dict.fromkeys(self.sums.values(), (rows, ROW_BYTES))
+        self._shapes[self.left] = rows, self.span
+        self._shapes |= dict.fromkeys(self.right, (self.span // 4, ROW_BYTES))
+        if zero:
+            self._shapes[self.zero] = 1, self.span
+            self._shapes |= dict.fromkeys(self.zeros, (1, ROW_BYTES))
+
+    @property
+    def shapes(self) -> bytes:
+        """As the unit is told: a palette, bytes of a row and rows of each register."""
+        high, wide = zip(*(self._shapes.get(i, (0, 0)) for i in range(16)), strict=True)
+        return struct.pack("<2B14x16H16B", 1, 0, *wide, *high)
+
+
 @dataclass(frozen=True)
 class _Tile:
-    """A tile of sums by the unit: registers of sums, row by row, then one for a, those for b, and,
-    where something stands for 0, those of what it adds to the sums of any row."""
+    """A tile of sums by the unit, over k elements."""
 
     builder: IntrinsicBuilder
     unit: _Unit
@@ -215,83 +249,67 @@ class _Tile:
         Args:
             adds: to what is in memory.
         """
-        m, lanes = self.shape
-        high, wide = -(-m // ROWS), lanes // SUMS
-        rows = -(-m // high)
-        # Where rows are no equal tiles the last ones overlap, and compute the same.
-        firsts = [min(i * rows, m - rows) for i in range(high)]
-        sums = {
-            (first, i): place * wide + i for place, first in enumerate(firsts) for i in range(wide)
-        }
-        # What one tile of rows is multiplied by is needed once: one register after the other.
-        of_left = high * wide
-        of_right = [of_left + 1 + (i if high > 1 else 0) for i in range(wide)]
-        of_zero = of_right[-1] + 1
-        zeros = [of_zero + 1 + i for i in range(wide)] if self.zero else []
-        span = max(n for n in range(4, ROW_BYTES + 1, 4) if self.k * self.unit.size % n == 0)
-        shapes = dict.fromkeys(sums.values(), (rows, ROW_BYTES))
-        shapes[of_left] = rows, span
-        shapes |= dict.fromkeys(of_right, (span // 4, ROW_BYTES))
-        if zeros:
-            shapes[of_zero] = 1, span
-            shapes |= dict.fromkeys(zeros, (1, ROW_BYTES))
-        registers, shaped = _shapes_of(shapes), _shaped(self.builder, _shapes_of(shapes))
-        if shaped != registers:
-            _call("ldtilecfg", _in_memory(self.builder, registers))
-        for (first, i), register in sums.items():
+        own = _Registers(*self.shape, self.k * self.unit.size, self.zero)
+        shaped = _shaped(self.builder, own.shapes)
+        if shaped != own.shapes:
+            _call("ldtilecfg", _in_memory(self.builder, own.shapes))
+        for (first, i), register in own.sums.items():
             if adds:
                 self._load(register, self.out, 4, first, i * SUMS)
             else:
                 _call("tilezero", _byte(register))
-        for register in zeros:
+        for register in own.zeros:
             _call("tilezero", _byte(register))
-        if zeros:
+        if own.zeros:
             same = _in_memory(self.builder, bytes([self.zero % 256]) * ROW_BYTES)
-            _call("tileloadd64", _byte(of_zero), same, _word(ROW_BYTES))
+            _call("tileloadd64", _byte(own.zero), same, _word(ROW_BYTES))
+        steps = self.k * self.unit.size // own.span
 
-        def columns(line: tuple[ir.Value, ...], at: ir.Value, i: int) -> None:
-            group = arith.MulIOp(at, self.builder.index(span // 4)).result
-            groups = () if self.k == self.unit.dot.group and not line else (group,)
-            self._load(of_right[i], self.right, self.unit.size, *line, *groups, i * SUMS, 0)
-            if zeros:
-                self._multiply(zeros[i], of_zero, of_right[i])
-
-        def rows_from(line: tuple[ir.Value, ...], at: ir.Value, first: int) -> None:
-            here = arith.MulIOp(at, self.builder.index(span // self.unit.size)).result
-            if self.window is None:
-                self._load(of_left, self.left, self.unit.size, first, here)
-            else:
-                moved = self.builder.index(first * self.window[1])
-                place = arith.AddIOp(here, moved).result
-                self._load(of_left, self.left, self.unit.size, *line, place)
-
-        def step(line: tuple[ir.Value, ...], at: ir.Value) -> None:
-            if high == 1:
-                rows_from(line, at, 0)
-            for i in range(wide):
-                columns(line, at, i)
-                if high == 1:
-                    self._multiply(sums[0, i], of_left, of_right[i])
-            for first in firsts if high > 1 else ():
-                rows_from(line, at, first)
-                for i in range(wide):
-                    self._multiply(sums[first, i], of_left, of_right[i])
-
-        def over(line: tuple[ir.Value, ...]) -> Sequence[ir.Value]:
-            count = self.k * self.unit.size // span
-            self.builder.loop(count, 1, [], lambda at, _: step(line, at) or ())
+        def line(at: tuple[ir.Value, ...]) -> Sequence[ir.Value]:
+            self.builder.loop(steps, 1, [], lambda step, _: self._step(own, at, step))
             return ()
 
         if self.window is None:
-            over(())
+            line(())
         else:
-            self.builder.loop(self.window[0], 1, [], lambda line, _: over((line,)))
-        for (first, i), register in sums.items():
+            self.builder.loop(self.window[0], 1, [], lambda at, _: line((at,)))
+        for (first, i), register in own.sums.items():
             self._store(register, self.out, first, i * SUMS)
-        less = [self._stored(register) for register in zeros]
-        if shaped != registers:
+        less = [self._stored(register) for register in own.zeros]
+        if shaped != own.shapes:
             _call("ldtilecfg", _in_memory(self.builder, shaped))
         self._take_off(less)
+
+    def _step(
+        self, own: _Registers, line: tuple[ir.Value, ...], at: ir.Value
+    ) -> Sequence[ir.Value]:
+        """What as many bytes of each row as a register has add to the sums."""
+        one = len(own.firsts) == 1
+        if one:
+            self._rows(own, line, at, 0)
+        group = arith.MulIOp(at, self.builder.index(own.span // 4)).result
+        groups = () if self.k == self.unit.dot.group and not line else (group,)
+        for i, register in enumerate(own.right):
+            self._load(register, self.right, self.unit.size, *line, *groups, i * SUMS, 0)
+            if own.zeros:
+                self._multiply(own.zeros[i], own.zero, register)
+            if one:
+                self._multiply(own.sums[0, i], own.left, register)
+        for first in () if one else own.firsts:
+            self._rows(own, line, at, first)
+            for i, register in enumerate(own.right):
+                self._multiply(own.sums[first, i], own.left, register)
+        return ()
+
+    def _rows(self, own: _Registers, line: tuple[ir.Value, ...], at: ir.Value, first: int) -> None:
+        """Read a register of rows."""
+        place = arith.MulIOp(at, self.builder.index(own.span // self.unit.size)).result
+        if self.window is None:
+            self._load(own.left, self.left, self.unit.size, first, place)
+        else:
+            moved = self.builder.index(first * self.window[1])
+            place = arith.AddIOp(place, moved).result
+            self._load(own.left, self.left, self.unit.size, *line, place)
 
     def _take_off(self, less: Sequence[ir.Value]) -> None:
         """Take off of the sums of all rows what stands for 0 has added."""
@@ -320,11 +338,11 @@ class _Tile:
         return _word((strides[-by] if len(strides) >= by else 0) * size)
 
     def _load(self, register: int, view: BufferView, size: int, *place: int | ir.Value) -> None:
-        where = self.builder.pointer(view, *place)
+        where = view.pointer(*place)
         _call("tileloadd64", _byte(register), where, self._row_bytes(view, size))
 
     def _store(self, register: int, view: BufferView, *place: int | ir.Value) -> None:
-        where = self.builder.pointer(view, *place)
+        where = view.pointer(*place)
         _call("tilestored64", _byte(register), where, self._row_bytes(view, 4))
 
     def _stored(self, register: int) -> ir.Value:
@@ -362,13 +380,6 @@ def _only_if(condition: ir.Value) -> ir.Operation:
     """Where what is done goes if something holds: before this operation."""
     with ir.InsertionPoint(scf.IfOp(condition).then_block):
         return scf.YieldOp([]).operation
-
-
-def _shapes_of(shapes: dict[int, tuple[int, int]]) -> bytes:
-    """What tells the unit of which shape its registers are: rows, bytes of a row."""
-    wide = [shapes.get(i, (0, 0))[1] for i in range(16)]
-    high = [shapes.get(i, (0, 0))[0] for i in range(16)]
-    return struct.pack("<2B14x16H16B", 1, 0, *wide, *high)
 
 
 def _in_memory(builder: IntrinsicBuilder, data: bytes, name: str = "") -> ir.Value:

@@ -5,22 +5,26 @@ x86) and of bf16 (AVX-512 BF16, `bfdot`)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from operator import is_
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tilewright.schedule.expr import Binary, Cast, Const, Expr, Select, cast, const
+from tilewright.schedule.expr import Binary, Cast, Expr, cast, const
 from tilewright.schedule.functions import if_then_else
 from tilewright.schedule.functions import sum as summed
 from tilewright.schedule.schedule import create_schedule
-from tilewright.schedule.stage import Stage
-from tilewright.schedule.tensor import ComputeOp, IterVar, Tensor, TensorRead, compute, reduce_axis
-from tilewright.schedule.types import bits, is_float
+from tilewright.schedule.tensor import ComputeOp, Tensor, TensorRead, compute, reduce_axis
+from tilewright.schedule.types import bits
 from tilewright.sketch.contraction import MatrixOperand, contraction_of, sizes_of, together
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.packing import Packing, split_dimensions
+from tilewright.sketch.small_elements import (
+    DotProducts,
+    SmallElement,
+    copy_in_vectors,
+    small_element,
+)
 from tilewright.sketch.structure import extent, rewritten, source_read
 from tilewright.sketch.tile_operand import BY_BLOCK, FIRST, tiles_of
 from tilewright.space.arrays import FloatArray
@@ -41,43 +45,6 @@ _FAR = 0.1
 _PIECES_EACH = 4
 # Sums in a vector of Arm processors.
 _ARM_LANES = 4
-# Elements of a row that are copied at once: all of the innermost, or a vector of them.
-_MOST_COPIED, _COPIED = 128, 64
-
-
-@dataclass(frozen=True)
-class DotProducts:
-    """Instructions that add the products of a group of elements to each sum of a vector.
-
-    intrinsic: its name among the language's. what: they add up, in words. dtype, sums: element
-    types. group: elements of each sum. extensions: sums in a vector by LLVM's names of the
-    extensions that bring an instruction, the widest first. wide: element type that rows are copied
-    to, where the instructions take no smaller one; what stands for 0 is taken from them then.
-    better: extensions that bring a better way.
-    """
-
-    intrinsic: str
-    what: str
-    dtype: str
-    sums: str
-    group: int
-    extensions: Mapping[str, int]
-    wide: str = ""
-    better: frozenset[str] = frozenset()
-
-    def lanes(self, target: Target) -> int:
-        """Sums that one instruction adds to.
-
-        Args:
-            target: a processor whose features are known.
-
-        Returns:
-            0 where there is no such instruction, or a better one.
-        """
-        features = {name.strip("+") for name in target.features.split(",")}
-        if features & self.better:
-            return 0
-        return next((lanes for name, lanes in self.extensions.items() if name in features), 0)
 
 
 class DotTilesSketch(Sketch):
@@ -437,73 +404,6 @@ class DotTilesSketch(Sketch):
     def _small(self, factor: Expr) -> SmallElement | None:
         """What a factor is made of, where that is a small element, converted at once."""
         return small_element(factor, self.dots.dtype)
-
-
-def copy_in_vectors(copy: Stage, axis: IterVar, run: int) -> None:
-    """Vectorise a copy along an axis of runs of small elements.
-
-    Args:
-        copy: the stage.
-        axis: its last.
-        run: elements that lie side by side in what is copied.
-    """
-    _, steps = copy.split(axis, run)
-    if run > _MOST_COPIED:
-        width = max(n for n in range(1, _COPIED + 1) if run % n == 0)
-        _, steps = copy.split(steps, width)
-    copy.vectorize(steps)
-
-
-@dataclass(frozen=True)
-class SmallElement:
-    """A factor as a small element less what stands for 0.
-
-    value: the element: a read, or a choice between one and what stands for 0. unsigned: whether its
-    bits are without a sign.
-    """
-
-    value: Expr
-    zero: int = 0
-    unsigned: bool = False
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is the element itself that is multiplied, with its sign."""
-        return not self.zero and not self.unsigned
-
-
-def small_element(factor: Expr, dtype: str) -> SmallElement | None:
-    """What a factor is made of.
-
-    Args:
-        factor: of products that are added up.
-        dtype: of small elements.
-
-    Returns:
-        None where it is no element of that type that is converted, with or without its sign, with a
-        number of that type taken from it or not, or 0.
-    """
-    match factor:
-        case Cast(value=TensorRead() as read) if read.dtype == dtype:
-            return SmallElement(read)
-        case Binary(op="and", a=whole, b=Const(value=255)) if dtype == "i8":
-            found = small_element(whole, dtype)
-            plain = found is not None and found.is_plain
-            return replace(found, unsigned=True) if found is not None and plain else None
-        case Binary(op="sub", a=whole, b=Const() as zero) if not is_float(whole.dtype):
-            found = small_element(whole, dtype)
-            low = 0 if found is not None and found.unsigned else -128
-            if found is None or found.zero or not low <= zero.value <= low + 255:
-                return None
-            return replace(found, zero=int(zero.value))
-        case Select(b=Const() as nothing) if not nothing.value:
-            found = small_element(factor.a, dtype)
-            if found is None:
-                return None
-            bits_of_zero = found.zero - 256 if found.zero > 127 else found.zero
-            value = replace(factor, a=found.value, b=const(bits_of_zero, dtype))
-            return replace(found, value=value)
-    return None
 
 
 class ByteTilesSketch(DotTilesSketch):

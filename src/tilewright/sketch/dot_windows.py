@@ -27,16 +27,16 @@ from tilewright.schedule.tensor import (
     reduce_axis,
 )
 from tilewright.schedule.walk import transform
-from tilewright.sketch.dot_tiles import (
-    ByteTilesSketch,
+from tilewright.sketch.dot_tiles import ByteTilesSketch
+from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
+from tilewright.sketch.packing import Packing, split_dimensions
+from tilewright.sketch.sliding import sliding_reduction, with_producers
+from tilewright.sketch.small_elements import (
     DotProducts,
     SmallElement,
     copy_in_vectors,
     small_element,
 )
-from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
-from tilewright.sketch.packing import Packing, split_dimensions
-from tilewright.sketch.sliding import sliding_reduction, with_producers
 from tilewright.sketch.structure import extent, factors, rewritten
 from tilewright.sketch.tile_operand import tiles_of
 from tilewright.space.arrays import FloatArray

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 
-from tilewright.schedule.matrix_shapes import MOST_TILES, ROWS, tiles_taken
-from tilewright.sketch.dot_tiles import DotProducts, DotTilesSketch
+from tilewright.schedule.matrix_shapes import MOST_TILES, ROW_BYTES, ROWS, SUMS, tiles_taken
+from tilewright.sketch.dot_tiles import DotTilesSketch
 from tilewright.sketch.dot_windows import ByteWindowsSketch
 from tilewright.sketch.interface import Sketch
+from tilewright.sketch.small_elements import DotProducts
 from tilewright.sketch.structure import extent
 from tilewright.space.arrays import FloatArray
 
@@ -43,12 +45,11 @@ class _MatrixTilesSketch(DotTilesSketch):
 
     def _steps(self, rows: FloatArray, columns: FloatArray) -> FloatArray:
         """Cycles for each product of a tile, of what they would be if nothing else took any."""
-        high, wide = np.ceil(rows / 16), columns / 16
-        depth = max(1.0, self._row_bytes / 64)
-        products = rows * wide
-        loads = _LOAD * (rows / 16 + wide)
-        of_a_step = np.maximum(np.maximum(products, loads), _LATENCY)
-        return (of_a_step * depth + _BESIDE) / (products * depth) + 0 * high
+        wide, depth = columns / SUMS, max(1.0, self._row_bytes / ROW_BYTES)
+        products, loads = rows * wide, _LOAD * (rows / ROWS + wide)
+        step = np.maximum(np.maximum(products, loads), _LATENCY)
+        cycles: FloatArray = (step * depth + _BESIDE) / (products * depth)
+        return cycles
 
 
 class ByteMatrixTilesSketch(_MatrixTilesSketch):
@@ -86,8 +87,6 @@ class ByteMatrixWindowsSketch(ByteWindowsSketch):
         return [n for n in _ROWS if points % n == 0 and _fits(n, self._lanes, self._zero)]
 
 
-SKETCHES: tuple[type[Sketch], ...] = (
-    ByteMatrixTilesSketch,
-    Bf16MatrixTilesSketch,
-    ByteMatrixWindowsSketch,
-)
+_SKETCHES = (ByteMatrixTilesSketch, Bf16MatrixTilesSketch, ByteMatrixWindowsSketch)
+# Their kernels ask the system for the unit as Linux wants to be asked.
+SKETCHES: tuple[type[Sketch], ...] = _SKETCHES if sys.platform == "linux" else ()

@@ -103,7 +103,9 @@ def measure_defaults(
     _time_all(context, [t for t in chains if _is_padded(t) and not apart])
     others = [t for t in chains if t.default_s is None and not _sum_default(t, prepared)]
     others = [t for t in others if not t.failure]
-    _in_time(context, others, hurry, _compile_chains)
+    # However little that is guessed to be: nothing else of what they are of has kernels.
+    last = None if hurry is None else replace(hurry, least_s=0.0)
+    _in_time(context, others, last, _compile_chains)
     _time_all(context, others)
     for task in [t for t in prepared.tasks if t.failure or t.default_s is None]:
         late = task.failure == _NO_TIME

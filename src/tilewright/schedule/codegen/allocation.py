@@ -37,8 +37,6 @@ class Allocator:
         self._entry = entry
         self._bindings = bindings
         self._scratch = scratch
-        #: Where memory begins in what is allocated, in elements, if not there.
-        self.starts: dict[ir.Value, ir.Value] = {}
         self._stack_bytes = self._workgroup_bytes = 0
 
     def memory(self, size: int, buffer: Buffer) -> ir.Value:
@@ -87,9 +85,7 @@ class Allocator:
         # IREE knows the memory space of what is allocated only.
         own = ir.MemRefType(buffer.type)
         plain = memref.MemorySpaceCastOp(ir.MemRefType.get(own.shape, own.element_type), buffer)
-        made = distinct([part_of(plain.result, start, [size]), *self._bindings])[0]
-        self.starts[made] = start
-        return made
+        return distinct([part_of(plain.result, start, [size]), *self._bindings])[0]
 
 
 def distinct(buffers: Sequence[ir.Value]) -> list[ir.Value]:

@@ -8,6 +8,7 @@ import hashlib
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from iree.compiler import ir
@@ -19,10 +20,9 @@ from tilewright.ir.hand_written import index
 from tilewright.ir.walk import attribute_of
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.machine import Processor
-from tilewright.schedule.codegen.view import BufferView, part_of
+from tilewright.schedule.codegen.view import BufferView
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Const
-from tilewright.schedule.types import bits
 
 # Extensions of x86 processors, by their names here, that compilers of C are told of.
 _EXTENSIONS = ("avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512bw", "avx512dq")
@@ -123,12 +123,8 @@ _MACHINES = ("x86_64", "arm_64", "riscv_64")
 
 def _pointer(view: BufferView, offset: int) -> ir.Value:
     """The address of a region as a pointer of C's."""
-    base = memref.ExtractAlignedPointerAsIndexOp(view.flat).result
     place = arith.AddIOp(view.offset, index(offset)).result if offset else view.offset
-    bytes_ = arith.MulIOp(place, index(bits(view.dtype) // 8)).result
-    i64 = ir.IntegerType.get_signless(64)
-    address = arith.IndexCastOp(i64, arith.AddIOp(base, bytes_).result).result
-    return llvm.IntToPtrOp(llvm.PointerType.get(), address).result
+    return replace(view, offset=place).pointer()
 
 
 # -- as MLIR ---------------------------------------------------------------------------------------
@@ -175,7 +171,7 @@ def _operand(type_: ir.Type, arg: Const | tuple[BufferView, int], where: str) ->
         lead = len(view.shape) - rank
         if not rank or lead < 0 or any(extent > 1 for extent in view.shape[:lead]):
             raise ScheduleError(f"{where}: it takes {type_}, is given a region {list(view.shape)}")
-        made = part_of(view.flat, view.offset, view.shape[lead:], view.strides[lead:])
+        made = view.part(view.offset, view.shape[lead:], view.strides[lead:])
         # Which memory it is in only the kernel knows: the function is one for all.
         type_ = ir.MemRefType.get(
             type_.shape,

@@ -68,7 +68,7 @@ class KernelEmitter(VersionedEmitter):
         memory = [storage.memory for storage in bindings.values()]
         self._memory = Allocator(processor, entry, memory, scratch)
         self._block = block
-        self._start = KernelStart(entry, self._memory.starts)
+        self._start = KernelStart(entry)
         self._allocated: dict[tuple[Stmt, int], ir.Value] = {}
         self._lane_vars: dict[int, Var] = {}
         self._statements = 0

@@ -44,6 +44,16 @@ def part_of(
     ).result
 
 
+def _start_of(flat: ir.Value) -> ir.Value | None:
+    """Where a memref that `part_of` made begins in what it was made of."""
+    made = flat.owner
+    if isinstance(made, ir.Block):
+        return None
+    if made.name == "memref.distinct_objects":
+        return _start_of(made.operands[ir.OpResult(flat).result_number])
+    return made.operands[1] if made.name == "memref.reinterpret_cast" else None
+
+
 @dataclass(frozen=True)
 class BufferView:
     """A region of a buffer.
@@ -61,7 +71,23 @@ class BufferView:
     @property
     def memref(self) -> ir.Value:
         """The region as a strided memref of its shape."""
-        return part_of(self.flat, self.offset, list(self.shape), list(self.strides))
+        return self.part(self.offset, self.shape, self.strides)
+
+    def part(self, offset: ir.Value, shape: Sequence[int], strides: Sequence[int]) -> ir.Value:
+        """A region of the memory that it lies in, as a strided memref.
+
+        Args:
+            offset: its first element.
+            shape: elements in each dimension.
+            strides: from one element to the next, in each dimension.
+        """
+        return part_of(self.flat, self._allocated(offset), list(shape), list(strides))
+
+    def _allocated(self, place: ir.Value) -> ir.Value:
+        """Where an element is in what was allocated: memrefs that are made of others, and pointers
+        of memrefs, count from there, wherever a memref's own first element is."""
+        start = _start_of(self.flat)
+        return place if start is None else arith.AddIOp(place, start).result
 
     def at(self, *indices: int | ir.Value) -> ir.Value:
         """The position in `flat` of an element; leading indices that are left out are 0.
@@ -92,6 +118,19 @@ class BufferView:
             shape=self.shape[len(self.shape) - kept :],
             strides=self.strides[len(self.strides) - kept :],
         )
+
+    def pointer(self, *indices: int | ir.Value) -> ir.Value:
+        """A pointer to an element.
+
+        Args:
+            indices: of the element; leading ones that are left out are 0.
+        """
+        base = memref.ExtractAlignedPointerAsIndexOp(self.flat).result
+        place = self._allocated(self.at(*indices))
+        size = index(max(1, bits(self.dtype) // 8))
+        address = arith.AddIOp(base, arith.MulIOp(place, size).result).result
+        word = arith.IndexCastOp(ir.IntegerType.get_signless(64), address).result
+        return llvm.IntToPtrOp(llvm.PointerType.get(), word).result
 
     def load(self, *indices: int | ir.Value, lanes: int = 0) -> ir.Value:
         """An element, or as many as `lanes` from it on, which must lie next to each other.
@@ -127,12 +166,10 @@ class BufferView:
 class KernelStart:
     """What is done once, when a kernel begins and when it ends.
 
-    entry: an operation of its function, before which that is done. starts: of memory, in elements
-    of what was allocated, if not there. made: by what it is known.
+    entry: an operation of its function, before which that is done. made: by what it is known.
     """
 
     entry: ir.Operation
-    starts: Mapping[ir.Value, ir.Value]
     made: dict[Hashable, Any] = field(default_factory=dict)
 
     def value(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -308,23 +345,6 @@ class IntrinsicBuilder:
             with self._emitter.block(block):
                 emit()
                 scf.YieldOp([])
-
-    def pointer(self, view: BufferView, *indices: int | ir.Value) -> ir.Value:
-        """A pointer to an element.
-
-        Args:
-            view: of a buffer.
-            indices: of the element; leading ones that are left out are 0.
-        """
-        # The pointer of a memref is to what was allocated.
-        base = memref.ExtractAlignedPointerAsIndexOp(view.flat).result
-        place, start = view.at(*indices), self._start.starts.get(view.flat)
-        if start is not None:
-            place = arith.AddIOp(place, start).result
-        size = index(max(1, bits(view.dtype) // 8))
-        address = arith.AddIOp(base, arith.MulIOp(place, size).result).result
-        word = arith.IndexCastOp(ir.IntegerType.get_signless(64), address).result
-        return llvm.IntToPtrOp(llvm.PointerType.get(), word).result
 
     def at_first(self, key: Hashable, make: Callable[[], T]) -> T:
         """What is made once, when the kernel begins.

@@ -346,6 +346,8 @@ def test_tiles_of_bytes_begin_with_two_vectors_in_pieces_that_are_shared_out(
         (14, 48, 0, 32, [2, 7, 14]),
         # What stands for 0 takes some.
         (28, 128, 3, 16, [2, 4, 7, 14, 28]),
+        # A prime number of points is two tiles, which overlap.
+        (17, 64, 0, 32, [17]),
     ],
 )
 def test_tiles_of_windows_fill_the_matrix_units_registers(

@@ -74,17 +74,22 @@ class ByteMatrixWindowsSketch(ByteWindowsSketch):
     dots = _BYTES
 
     def _width(self) -> int:
-        """The most sums of a row that tiles have which the registers hold beside them."""
-        channels, points = extent(self._column), extent(self._point_axis)
-        zero = self._zero != 0
-        short = max((n for n in range(2, ROWS + 1) if points % n == 0), default=0)
-        least = 2 * ROWS if points > ROWS and points % short == 0 and points // short > 1 else short
-        fitting = [n for n in _COLUMNS if tiles_taken(least, n, zero) <= MOST_TILES]
-        return max(n for n in fitting if n == _COLUMNS[0] or channels >= n)
+        """Of tiles with the most sums that the registers hold, those with the fewest loads."""
+        channels = extent(self._column)
+
+        def worth(width: int) -> tuple[int, int]:
+            tallest = max(self._tall(width), default=0)
+            return tallest * width, -tallest - width
+
+        return max((n for n in _COLUMNS if n == _COLUMNS[0] or channels >= n), key=worth)
 
     def _heights(self) -> list[int]:
+        return self._tall(self._lanes)
+
+    def _tall(self, width: int) -> list[int]:
+        """Points of a tile that the registers hold so many channels of."""
         points = extent(self._point_axis)
-        return [n for n in _ROWS if points % n == 0 and _fits(n, self._lanes, self._zero)]
+        return [n for n in _ROWS if points % n == 0 and _fits(n, width, self._zero)]
 
 
 _SKETCHES = (ByteMatrixTilesSketch, Bf16MatrixTilesSketch, ByteMatrixWindowsSketch)

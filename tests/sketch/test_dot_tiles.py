@@ -120,7 +120,7 @@ CONVOLUTIONS = (
 @pytest.mark.parametrize(
     ("kind", "target", "instruction", "channels", "filters", "zero", "stride", "unsigned"),
     [
-        # Each convolution by one kind of kernel; the others are slow.
+        # Each convolution by one or two kinds of kernel, each kind of two; the others are slow.
         pytest.param(*kind, *one, marks=() if (n - k) % len(CONVOLUTIONS) < 2 else pytest.mark.slow)
         for n, one in enumerate(CONVOLUTIONS)
         for k, kind in enumerate(KINDS)

@@ -78,6 +78,28 @@ def test_an_interrupted_call_has_ended_before_its_memory_is_free() -> None:
     assert timeline.waits == 1
 
 
+@pytest.mark.parametrize("look", [1, 2, 3])
+def test_an_interruption_between_looks_waits_for_the_end(
+    look: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also at the last look, behind which the caller would have slept."""
+    monkeypatch.setattr(polling, "_AWAKE_S", 0.0 if look == 2 else 10.0)
+
+    class Interrupted(Timeline):
+        seen = 0
+
+        def query(self) -> int:
+            self.seen += 1
+            if self.seen == look:
+                raise KeyboardInterrupt
+            return super().query()
+
+    timeline = Interrupted(10**9)
+    with pytest.raises(KeyboardInterrupt):
+        call_of(timeline, lambda: None)()
+    assert timeline.waits == 1
+
+
 def test_what_did_not_begin_is_not_waited_for() -> None:
     def refused() -> None:
         raise ValueError("shapes")

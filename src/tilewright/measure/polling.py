@@ -45,14 +45,14 @@ def polled(
             begin()
             while timeline.query() < 1 and now() < until:
                 give_core()
+            if timeline.query() < 1:
+                as_batch(batch, lambda: timeline.wait(1))
         except (ValueError, RuntimeError):
             raise
         except BaseException:
             # Ctrl-C, once the call has begun: until it has ended it uses the arguments' memory.
             timeline.wait(1)
             raise
-        if timeline.query() < 1:
-            as_batch(batch, lambda: timeline.wait(1))
         return results
 
     return call

@@ -193,11 +193,7 @@ def _dot(
     groups = k // size
     c = dot_computation(dot, lanes, groups, m, (zero, unsigned), window)
     lines, stride = window or (1, 0)
-    name = f"{dot.name}_{m}x{lanes}x{k}"
-    if zero or unsigned:
-        name += f"_{'u' if unsigned else 's'}{zero}".replace("-", "m")
-    if window is not None:
-        name += f"_{lines}x{stride}"
+    name = tile_name(dot.name, (m, lanes, k), (zero, unsigned), window)
 
     def emit(
         builder: IntrinsicBuilder,
@@ -274,6 +270,27 @@ def _dot(
             out.store(result, *place)
 
     return decl_tensor_intrin(c.op, emit, name=name)
+
+
+def tile_name(
+    name: str,
+    sizes: tuple[int, int, int],
+    taken: tuple[int, bool],
+    window: tuple[int, int] | None,
+) -> str:
+    """What an intrinsic for a tile is called.
+
+    Args:
+        name: of its family.
+        sizes: rows, sums of a row, elements of a sum.
+        taken: what stands for 0, and whether a's bytes are without a sign.
+        window: as of `byte_dot`.
+    """
+    zero, unsigned = taken
+    name += "_" + "x".join(map(str, sizes))
+    if zero or unsigned:
+        name += f"_{'u' if unsigned else 's'}{zero}".replace("-", "m")
+    return name if window is None else f"{name}_{window[0]}x{window[1]}"
 
 
 def dot_computation(

@@ -25,6 +25,7 @@ from tilewright.schedule.dot_products import (
     bf16_dot,
     byte_dot,
     dot_computation,
+    tile_name,
 )
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.intrinsic import RESET, UPDATE, TensorIntrinsic, decl_tensor_intrin
@@ -71,6 +72,7 @@ def byte_matrix(
 
         s[C].tensorize(row, te.intrinsics.byte_matrix(32, 64, 32))
     """
+    _check("byte_matrix", BYTES, lanes, k, m, zero)
     one = byte_dot(_vector(lanes), k, 1, zero, unsigned, window)
     instruction = "llvm.x86.tdpbusd" if unsigned else "llvm.x86.tdpbssd"
     unit = _Unit("byte_matrix", instruction, BYTES, one)
@@ -93,6 +95,7 @@ def bf16_matrix(lanes: int = 16, k: int = 32, m: int = 16) -> TensorIntrinsic:
 
         s[C].tensorize(row, te.intrinsics.bf16_matrix(32, 64, 32))
     """
+    _check("bf16_matrix", BF16, lanes, k, m)
     unit = _Unit("bf16_matrix", "llvm.x86.tdpbf16ps", BF16, bf16_dot(_vector(lanes), k))
     return _matrix(unit, lanes, k, m)
 
@@ -117,6 +120,21 @@ def _vector(lanes: int) -> int:
     return 2 * SUMS if lanes % (2 * SUMS) == 0 else SUMS
 
 
+def _check(name: str, dot: Dot, lanes: int, k: int, m: int, zero: int = 0) -> None:
+    """Raise ScheduleError for a tile that is none of the unit's."""
+    if lanes % SUMS or lanes < SUMS or m < 2 or k < 1 or k % dot.group:
+        raise ScheduleError(
+            f"{name}: lanes={lanes}, k={k}, m={m}; lanes must be a multiple of {SUMS}, k must be a "
+            f"multiple of {dot.group} and m at least 2"
+        )
+    taken = tiles_taken(m, lanes, zero != 0)
+    if taken > MOST_TILES:
+        raise ScheduleError(
+            f"{name}: {m}x{lanes} sums and what they are computed from take {taken} registers of "
+            f"{MOST_TILES}"
+        )
+
+
 def _matrix(
     unit: _Unit,
     lanes: int,
@@ -127,20 +145,8 @@ def _matrix(
     window: tuple[int, int] | None = None,
 ) -> TensorIntrinsic:
     """The intrinsic of a unit for a tile of m rows, `lanes` wide, over k elements."""
-    if lanes % SUMS or lanes < SUMS or m < 2:
-        raise ScheduleError(
-            f"{unit.name}: lanes={lanes}, m={m}; lanes must be a multiple of {SUMS}, m at least 2"
-        )
-    taken = tiles_taken(m, lanes, zero != 0)
-    if taken > MOST_TILES:
-        raise ScheduleError(
-            f"{unit.name}: {m}x{lanes} sums and what they are computed from take {taken} registers "
-            f"of {MOST_TILES}"
-        )
     c = dot_computation(unit.dot, lanes, k // unit.dot.group, m, (zero, unsigned), window)
-    suffix = f"_{'u' if unsigned else 's'}{zero}".replace("-", "m") if zero or unsigned else ""
-    if window is not None:
-        suffix += f"_{window[0]}x{window[1]}"
+    name = tile_name(unit.name, (m, lanes, k), (zero, unsigned), window)
 
     def emit(
         builder: IntrinsicBuilder,
@@ -162,7 +168,7 @@ def _matrix(
         tile = _Tile(builder, unit, left, right, out, (m, lanes), k, zero, window)
         builder.branch(_granted(builder), lambda: tile.emit(phase == UPDATE), in_vectors)
 
-    return decl_tensor_intrin(c.op, emit, name=f"{unit.name}_{m}x{lanes}x{k}{suffix}")
+    return decl_tensor_intrin(c.op, emit, name=name)
 
 
 def _in_vectors(
@@ -325,14 +331,13 @@ class _Tile:
         self.builder.loop(self.shape[0], 1, [], row)
 
     def _multiply(self, sums: int, left: int, right: int) -> None:
-        name = self.unit.instruction
-        llvm.CallIntrinsicOp(None, name, [_byte(sums), _byte(left), _byte(right)], [], [])
+        _call(self.unit.instruction.removeprefix("llvm.x86."), *map(_byte, (sums, left, right)))
 
     def _row_bytes(self, view: BufferView, size: int) -> ir.Value:
         """Bytes from a row of a register to the next one, in a buffer of a tile's."""
         if view is self.left and self.window is not None:
             return _word(self.window[1] * size)
-        # Rows of b are groups, each with all sums of a row beside each other.
+        # Rows of b are groups, each with all sums of a row beside each other; one has no next.
         by = 3 if view is self.right else 2
         strides = view.strides
         return _word((strides[-by] if len(strides) >= by else 0) * size)
@@ -406,6 +411,11 @@ def _word(value: int) -> ir.Value:
     return arith.ConstantOp(ir.IntegerType.get_signless(64), value).result
 
 
+def _monotonic() -> ir.Attribute:
+    """LLVM's order of accesses that are atomic, and no more."""
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 2)
+
+
 def _granted(builder: IntrinsicBuilder) -> ir.Value:
     """Whether the process may use the unit's registers: asked of Linux by its first kernel."""
 
@@ -413,7 +423,8 @@ def _granted(builder: IntrinsicBuilder) -> ir.Value:
         word = ir.IntegerType.get_signless(64)
         pointer = llvm.PointerType.get()
         flag = llvm.AddressOfOp(pointer, builder.global_word(_FLAG)).result
-        known = llvm.LoadOp(word, flag).result
+        # Two threads may both ask, and write the same down.
+        known = llvm.LoadOp(word, flag, alignment=8, ordering=_monotonic()).result
         unknown = arith.CmpIOp(arith.CmpIPredicate.eq, known, _word(0)).result
         asked = scf.IfOp(unknown, [word], has_else=True)
         with ir.InsertionPoint(asked.then_block):
@@ -426,7 +437,7 @@ def _granted(builder: IntrinsicBuilder) -> ir.Value:
             ).result
             given = arith.CmpIOp(arith.CmpIPredicate.eq, answer, _word(0)).result
             found = arith.SelectOp(given, _word(_GRANTED), _word(_REFUSED)).result
-            llvm.StoreOp(found, flag)
+            llvm.StoreOp(found, flag, alignment=8, ordering=_monotonic())
             scf.YieldOp([found])
         with ir.InsertionPoint(asked.else_block):
             scf.YieldOp([known])

@@ -17,7 +17,7 @@ from tilewright.sketch.structure import extent
 from tilewright.space.arrays import FloatArray
 
 # Rows of a tile, and sums of a row, that are tried.
-_ROWS, _COLUMNS = range(2, 65), (16, 32, 64)
+_HEIGHTS, _WIDTHS = range(2, 65), (16, 32, 64)
 # Cycles until a product is added to its sums, of a load of a register, of a tile beside products.
 _LATENCY, _LOAD, _BESIDE = 52.0, 8.0, 150.0
 _BYTES = DotProducts("byte_matrix", "bytes by a matrix unit", "i8", "i32", 4, {"amx-int8": 16})
@@ -35,10 +35,10 @@ class _MatrixTilesSketch(DotTilesSketch):
     takes_signed = True
 
     def _widths(self, columns: int) -> tuple[int, ...]:
-        return tuple(n for n in _COLUMNS if n == _COLUMNS[0] or columns >= n)
+        return tuple(n for n in _WIDTHS if n == _WIDTHS[0] or columns >= n)
 
     def _heights(self) -> range:
-        return _ROWS
+        return _HEIGHTS
 
     def _in_registers(self, rows: Any, columns: Any) -> Any:
         return _fits(rows, columns, self._zero)
@@ -81,7 +81,7 @@ class ByteMatrixWindowsSketch(ByteWindowsSketch):
             tallest = max(self._tall(width), default=0)
             return tallest * width, -tallest - width
 
-        return max((n for n in _COLUMNS if n == _COLUMNS[0] or channels >= n), key=worth)
+        return max((n for n in _WIDTHS if n == _WIDTHS[0] or channels >= n), key=worth)
 
     def _heights(self) -> list[int]:
         return self._tall(self._lanes)
@@ -89,7 +89,7 @@ class ByteMatrixWindowsSketch(ByteWindowsSketch):
     def _tall(self, width: int) -> list[int]:
         """Points of a tile that the registers hold so many channels of."""
         points = extent(self._point_axis)
-        return [n for n in _ROWS if points % n == 0 and _fits(n, width, self._zero)]
+        return [n for n in _HEIGHTS if points % n == 0 and _fits(n, width, self._zero)]
 
 
 _SKETCHES = (ByteMatrixTilesSketch, Bf16MatrixTilesSketch, ByteMatrixWindowsSketch)

@@ -18,6 +18,7 @@ from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import as_expr, cast
 from tilewright.schedule.intrinsic import UPDATE, TensorIntrinsic, decl_tensor_intrin
 from tilewright.schedule.matrix_products import bf16_matrix, byte_matrix
+from tilewright.schedule.split_products import split_matrix, split_pairs, split_rows
 from tilewright.schedule.tensor import compute, placeholder, reduce_axis
 from tilewright.schedule.types import bits
 
@@ -29,6 +30,9 @@ __all__ = [
     "byte_value",
     "gemv",
     "outer_product",
+    "split_matrix",
+    "split_pairs",
+    "split_rows",
     "transpose",
     "wmma",
     "word_dot",

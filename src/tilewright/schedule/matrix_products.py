@@ -1,21 +1,15 @@
 """Intrinsics for `tensorize`: products of small matrices by a processor's matrix unit (AMX of x86).
 
-The unit has eight registers of up to 16 rows of 64 bytes each. Linux lets a process use it that has
-asked for it (`arch_prctl(ARCH_REQ_XCOMP_PERM)`): a kernel asks itself, once for each process, and
-computes the same by dot products in vectors where that is refused.
-
-Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18; Linux,
-Documentation/arch/x86/xstate.rst.
+Where a process may not use the unit a kernel computes the same by dot products in vectors.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, llvm, scf
+from iree.compiler.dialects import arith, llvm
 
 from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder
 from tilewright.schedule.dot_products import (
@@ -30,14 +24,18 @@ from tilewright.schedule.dot_products import (
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.intrinsic import RESET, UPDATE, TensorIntrinsic, decl_tensor_intrin
 from tilewright.schedule.matrix_shapes import MOST_TILES, ROW_BYTES, ROWS, SUMS, tiles_taken
+from tilewright.schedule.matrix_unit import (
+    call,
+    configuration,
+    granted,
+    in_memory,
+    number,
+    shaped,
+    word,
+)
 
 __all__ = ["MATRIX_EXTENSIONS", "bf16_matrix", "byte_matrix"]
 
-# Linux: the call, what is asked for and the state of the unit's registers.
-_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
-# What is known of it.
-_GRANTED, _REFUSED = 1, 2
-_FLAG = "tilewright_matrix_unit"
 #: By LLVM's name of an instruction the extensions of a processor, any of which brings it.
 MATRIX_EXTENSIONS: dict[str, tuple[str, ...]] = {
     "llvm.x86.tdpbusd": ("amx-int8",),
@@ -166,7 +164,7 @@ def _matrix(
             raise builder.unsupported(unit.name, "a matrix unit (AMX)")
         left, right = inputs
         tile = _Tile(builder, unit, left, right, out, (m, lanes), k, zero, window)
-        builder.branch(_granted(builder), lambda: tile.emit(phase == UPDATE), in_vectors)
+        builder.branch(granted(builder), lambda: tile.emit(phase == UPDATE), in_vectors)
 
     return decl_tensor_intrin(c.op, emit, name=name)
 
@@ -216,7 +214,7 @@ class _Registers:
         self.firsts = [min(i * rows, m - rows) for i in range(high)]
         self.span = max(n for n in range(4, ROW_BYTES + 1, 4) if depth_bytes % n == 0)
         places = [(first, i) for first in self.firsts for i in range(wide)]
-        self.sums = {place: number for number, place in enumerate(places)}
+        self.sums = {place: i for i, place in enumerate(places)}
         self.left = len(places)
         self.right = [self.left + 1 + (i if high > 1 else 0) for i in range(wide)]
         self.zero = self.right[-1] + 1
@@ -231,8 +229,7 @@ class _Registers:
     @property
     def shapes(self) -> bytes:
         """As the unit is told: a palette, bytes of a row and rows of each register."""
-        high, wide = zip(*(self._shapes.get(i, (0, 0)) for i in range(16)), strict=True)
-        return struct.pack("<2B14x16H16B", 1, 0, *wide, *high)
+        return configuration(self._shapes)
 
 
 @dataclass(frozen=True)
@@ -256,19 +253,19 @@ class _Tile:
             adds: to what is in memory.
         """
         own = _Registers(*self.shape, self.k * self.unit.size, self.zero)
-        shaped = _shaped(self.builder, own.shapes)
-        if shaped != own.shapes:
-            _call("ldtilecfg", _in_memory(self.builder, own.shapes))
+        before = shaped(self.builder, own.shapes)
+        if before != own.shapes:
+            call("ldtilecfg", in_memory(self.builder, own.shapes))
         for (first, i), register in own.sums.items():
             if adds:
                 self._load(register, self.out, 4, first, i * SUMS)
             else:
-                _call("tilezero", _byte(register))
+                call("tilezero", number(register))
         for register in own.zeros:
-            _call("tilezero", _byte(register))
+            call("tilezero", number(register))
         if own.zeros:
-            same = _in_memory(self.builder, bytes([self.zero % 256]) * ROW_BYTES)
-            _call("tileloadd64", _byte(own.zero), same, _word(ROW_BYTES))
+            same = in_memory(self.builder, bytes([self.zero % 256]) * ROW_BYTES)
+            call("tileloadd64", number(own.zero), same, word(ROW_BYTES))
         steps = self.k * self.unit.size // own.span
 
         def line(at: tuple[ir.Value, ...]) -> Sequence[ir.Value]:
@@ -282,8 +279,8 @@ class _Tile:
         for (first, i), register in own.sums.items():
             self._store(register, self.out, first, i * SUMS)
         less = [self._stored(register) for register in own.zeros]
-        if shaped != own.shapes:
-            _call("ldtilecfg", _in_memory(self.builder, shaped))
+        if before != own.shapes:
+            call("ldtilecfg", in_memory(self.builder, before))
         self._take_off(less)
 
     def _step(
@@ -331,116 +328,27 @@ class _Tile:
         self.builder.loop(self.shape[0], 1, [], row)
 
     def _multiply(self, sums: int, left: int, right: int) -> None:
-        _call(self.unit.instruction.removeprefix("llvm.x86."), *map(_byte, (sums, left, right)))
+        call(self.unit.instruction.removeprefix("llvm.x86."), *map(number, (sums, left, right)))
 
     def _row_bytes(self, view: BufferView, size: int) -> ir.Value:
         """Bytes from a row of a register to the next one, in a buffer of a tile's."""
         if view is self.left and self.window is not None:
-            return _word(self.window[1] * size)
+            return word(self.window[1] * size)
         # Rows of b are groups, each with all sums of a row beside each other; one has no next.
         by = 3 if view is self.right else 2
         strides = view.strides
-        return _word((strides[-by] if len(strides) >= by else 0) * size)
+        return word((strides[-by] if len(strides) >= by else 0) * size)
 
     def _load(self, register: int, view: BufferView, size: int, *place: int | ir.Value) -> None:
         where = view.pointer(*place)
-        _call("tileloadd64", _byte(register), where, self._row_bytes(view, size))
+        call("tileloadd64", number(register), where, self._row_bytes(view, size))
 
     def _store(self, register: int, view: BufferView, *place: int | ir.Value) -> None:
         where = view.pointer(*place)
-        _call("tilestored64", _byte(register), where, self._row_bytes(view, 4))
+        call("tilestored64", number(register), where, self._row_bytes(view, 4))
 
     def _stored(self, register: int) -> ir.Value:
         """The one row of a register."""
-        space = _in_memory(self.builder, bytes(ROW_BYTES), f"row {register}")
-        _call("tilestored64", _byte(register), space, _word(ROW_BYTES))
+        space = in_memory(self.builder, bytes(ROW_BYTES), f"row {register}")
+        call("tilestored64", number(register), space, word(ROW_BYTES))
         return llvm.LoadOp(self.builder.vector_type("i32", SUMS), space).result
-
-
-def _call(name: str, *operands: ir.Value) -> None:
-    llvm.CallIntrinsicOp(None, f"llvm.x86.{name}", list(operands), [], [])
-
-
-def _shaped(builder: IntrinsicBuilder, registers: bytes) -> bytes:
-    """Which shapes the unit's registers have from the kernel's beginning on: to tell them takes
-    longer than a product, so that the first tile's are told once. The unit is given back at the
-    end: what is in its registers is kept and restored with a thread's others otherwise."""
-
-    def tell() -> bytes:
-        granted, where = _granted(builder), _in_memory(builder, registers)
-        with ir.InsertionPoint(_only_if(granted)):
-            _call("ldtilecfg", where)
-
-        def give_back() -> None:
-            with ir.InsertionPoint(_only_if(granted)):
-                _call("tilerelease")
-
-        builder.at_end(give_back)
-        return registers
-
-    return builder.at_first("matrix unit's shapes", tell)
-
-
-def _only_if(condition: ir.Value) -> ir.Operation:
-    """Where what is done goes if something holds: before this operation."""
-    with ir.InsertionPoint(scf.IfOp(condition).then_block):
-        return scf.YieldOp([]).operation
-
-
-def _in_memory(builder: IntrinsicBuilder, data: bytes, name: str = "") -> ir.Value:
-    """A pointer to memory of a kernel's with these bytes, as it is when the kernel begins."""
-
-    def make() -> ir.Value:
-        byte = ir.IntegerType.get_signless(8)
-        type_ = ir.VectorType.get([len(data)], byte)
-        elements = [ir.IntegerAttr.get(byte, one - 256 * (one > 127)) for one in data]
-        value = llvm.ConstantOp(type_, ir.DenseElementsAttr.get(elements, type_)).result
-        space = llvm.AllocaOp(llvm.PointerType.get(), _word(1), type_, alignment=len(data)).result
-        llvm.StoreOp(value, space)
-        return space
-
-    return builder.at_first(("matrix unit", name, data), make)
-
-
-def _byte(value: int) -> ir.Value:
-    """The number of a register."""
-    return arith.ConstantOp(ir.IntegerType.get_signless(8), value).result
-
-
-def _word(value: int) -> ir.Value:
-    return arith.ConstantOp(ir.IntegerType.get_signless(64), value).result
-
-
-def _monotonic() -> ir.Attribute:
-    """LLVM's order of accesses that are atomic, and no more."""
-    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 2)
-
-
-def _granted(builder: IntrinsicBuilder) -> ir.Value:
-    """Whether the process may use the unit's registers: asked of Linux by its first kernel."""
-
-    def make() -> ir.Value:
-        word = ir.IntegerType.get_signless(64)
-        pointer = llvm.PointerType.get()
-        flag = llvm.AddressOfOp(pointer, builder.global_word(_FLAG)).result
-        # Two threads may both ask, and write the same down.
-        known = llvm.LoadOp(word, flag, alignment=8, ordering=_monotonic()).result
-        unknown = arith.CmpIOp(arith.CmpIPredicate.eq, known, _word(0)).result
-        asked = scf.IfOp(unknown, [word], has_else=True)
-        with ir.InsertionPoint(asked.then_block):
-            answer = llvm.InlineAsmOp(
-                word,
-                [_word(_ARCH_PRCTL), _word(_REQUEST_PERMISSION), _word(_TILE_DATA)],
-                "syscall",
-                "={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory}",
-                has_side_effects=True,
-            ).result
-            given = arith.CmpIOp(arith.CmpIPredicate.eq, answer, _word(0)).result
-            found = arith.SelectOp(given, _word(_GRANTED), _word(_REFUSED)).result
-            llvm.StoreOp(found, flag, alignment=8, ordering=_monotonic())
-            scf.YieldOp([found])
-        with ir.InsertionPoint(asked.else_block):
-            scf.YieldOp([known])
-        return arith.CmpIOp(arith.CmpIPredicate.eq, asked.results[0], _word(_GRANTED)).result
-
-    return builder.at_first("matrix unit", make)

@@ -22,3 +22,18 @@ def tiles_taken(m: int, lanes: int, zero: bool = False) -> int:
     """
     high, wide = -(-m // ROWS), lanes // SUMS
     return high * wide + (wide if high > 1 else 1) + 1 + zero * (wide + 1)
+
+
+def split_tiles_taken(m: int, lanes: int) -> int:
+    """Registers that a tile of sums takes whose factors are split: one for each register of rows,
+    and one for each of columns.
+
+    >>> split_tiles_taken(32, 32), split_tiles_taken(16, 48)
+    (8, 7)
+
+    Args:
+        m: rows.
+        lanes: sums of a row.
+    """
+    high, wide = -(-m // ROWS), lanes // SUMS
+    return high * wide + high + wide

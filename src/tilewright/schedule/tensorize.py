@@ -22,6 +22,7 @@ from tilewright.schedule.nest import If, Intrinsic, Region, Stmt, flat
 from tilewright.schedule.plan import REDUCED, RESULT, StagePlan
 from tilewright.schedule.stage_lowering import StageLowering
 from tilewright.schedule.tensor import IterVar, Reduce, Tensor, TensorRead
+from tilewright.schedule.types import INDEX
 from tilewright.schedule.walk import children
 
 _COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor", "logical_and", "logical_or")
@@ -245,6 +246,8 @@ class _Match:
     def _matches(self, mine: Expr, pattern: Expr) -> bool:
         if isinstance(mine, TensorRead) and isinstance(pattern, TensorRead):
             return mine.dtype == pattern.dtype and self._reads(mine, pattern)
+        if mine.dtype == INDEX == pattern.dtype:
+            return self.arithmetic.difference(substitute(mine, self.tile), pattern) == 0
         if isinstance(mine, Var | Reduce) or not alike(mine, pattern):
             return False
         operands, its = children(mine), children(pattern)

@@ -112,14 +112,16 @@ def check_kernel(expression: SiteExpression, kernel: SketchedKernel) -> None:
         shape = packing.shape if packing is not None else want.shape
         if want is expression.output and splits(shape, have.shape):
             shape = have.shape
-        if (have.shape, have.dtype) != (shape, want.dtype):
+        dtype = packing.dtype(want.dtype) if packing is not None else want.dtype
+        if (have.shape, have.dtype) != (shape, dtype):
             what = f"argument {position}" if have is not kernel.arguments[-1] else "the result"
             raise SketchError(
-                f"{what} is {have.dtype}{list(have.shape)} instead of {want.dtype}{list(shape)}"
+                f"{what} is {have.dtype}{list(have.shape)} instead of {dtype}{list(shape)}"
             )
     for position, packing in kernel.packings.items():
         added = packing.added * bits(wanted[position].dtype) // 8
-        most = _MULTIPLIED_AHEAD_BYTES if any(packing.matrices) else _PACKED_AHEAD_BYTES
+        larger = any(packing.matrices) or packing.terms is not None
+        most = _MULTIPLIED_AHEAD_BYTES if larger else _PACKED_AHEAD_BYTES
         if added > most:
             raise SketchError(
                 f"argument {position} grows by {added} bytes when it is packed: the compiler packs "
@@ -198,17 +200,18 @@ def packed_inputs(
             arguments.append(original)
             continue
         plain = prod(original.type.shape or ())
-        path, size = Path(original.path), plain
+        path, size, dtype = Path(original.path), plain, original.type.element_type
         if packing is not None:
             digest = hashlib.sha256(f"{inputs.key} {position} {packing}".encode()).hexdigest()[:20]
             key.update(digest.encode())
+            dtype = packing.dtype(dtype)
             path, size = folder / f"packed_{digest}.npy", room(prod(packing.shape), plain)
             if not path.exists():
                 folder.mkdir(parents=True, exist_ok=True)
                 flat = packing.of(original.load()).reshape(-1)
                 with whole_file(path) as part, part.open("wb") as file:
                     save_array(file, np.concatenate([flat, np.zeros(size - flat.size, flat.dtype)]))
-        kind = ArgumentType(original.type.element_type, (size,))
+        kind = ArgumentType(dtype, (size,))
         arguments.append(InputFile(str(path.resolve()), kind))
     if not any(constant):
         return inputs

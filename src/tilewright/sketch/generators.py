@@ -13,6 +13,7 @@ from tilewright.target import Target
 # Modules of this package, each of which has its sketches in `SKETCHES`.
 _MODULES = (
     "matrix_tiles",
+    "split_tiles",
     "dot_tiles",
     "dot_windows",
     "elementwise",

@@ -2,7 +2,7 @@
 
 A packed operand is the original padded with zeros, each of its dimensions split, and the parts
 permuted: `B[k, n]` in panels of 16 columns is `Packing((0, pad), ((K,), (N / 16, 16)), (1, 0, 2))`.
-Before all that, dimensions may be multiplied by matrices.
+Before all that, dimensions may be multiplied by matrices, and after it numbers split (`terms`).
 Constant operands are packed outside the kernel, so that it happens when a program is compiled or
 loaded; what is said here once is done in three ways: with NumPy (for trials), in linalg (for what
 ships) and as a tensor expression (in a kernel).
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from tilewright.schedule.expr import Expr, index
 from tilewright.schedule.functions import conjunction, if_then_else
+from tilewright.schedule.splitting import split_array
 from tilewright.schedule.tensor import Tensor, TensorRead, compute, placeholder
 
 #: By rows.
@@ -33,6 +34,8 @@ class Packing:
     pad: zeros added behind the last element of each dimension. split: for each padded dimension the
         extents that it is split into, outermost first; their product is its size. order: for each
         dimension of the result, which of all the parts (counted over all dimensions) it is.
+    terms: of numbers of f32 that are split into parts of bf16 whose sum they are, how many, and in
+        which dimension of the result they are, one more then.
     matrices: for each dimension the matrix, by rows, that its elements are multiplied by first, of
         as many columns as there are elements, and rows as the packed operand has; None for none.
         Empty: for no dimension.
@@ -43,6 +46,7 @@ class Packing:
     order: tuple[int, ...]
     matrices: tuple[Matrix | None, ...] = ()
     joined: tuple[int, ...] = ()
+    terms: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         parts = sum(map(len, self.split))
@@ -61,12 +65,24 @@ class Packing:
     @property
     def moves(self) -> bool:
         """Whether elements move, so that the packed operand is another tensor."""
-        return any(self.pad) or any(self.matrices) or list(self.order) != sorted(self.order)
+        changed = any(self.pad) or any(self.matrices) or self.terms is not None
+        return changed or list(self.order) != sorted(self.order)
 
     @property
     def added(self) -> int:
-        """Elements of the packed operand that the original does not have."""
-        return prod(self.parts) - prod(self.unpacked_shape)
+        """Elements of the packed operand that the original does not have, by their size there."""
+        size = prod(self.parts)
+        if self.terms is not None:
+            size = size * self.terms[0] // 2
+        return size - prod(self.unpacked_shape)
+
+    def dtype(self, own: str) -> str:
+        """The packed operand's element type.
+
+        Args:
+            own: the operand's.
+        """
+        return own if self.terms is None else "bf16"
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
@@ -78,7 +94,11 @@ class Packing:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the packed operand."""
-        return tuple(map(prod, self.groups))
+        shape = list(map(prod, self.groups))
+        if self.terms is not None:
+            count, place = self.terms
+            shape.insert(place, count)
+        return tuple(shape)
 
     def of(self, array: NDArray[Any]) -> NDArray[Any]:
         """An array, packed.
@@ -101,7 +121,11 @@ class Packing:
                 made = np.moveaxis(np.tensordot(by, made, (1, dim)), 0, dim)
         padded = np.pad(made.astype(array.dtype), [(0, pad) for pad in self.pad])
         moved = padded.reshape(self.parts).transpose(self.order)
-        return np.ascontiguousarray(moved).reshape(self.shape)
+        if self.terms is None:
+            return np.ascontiguousarray(moved).reshape(self.shape)
+        count, place = self.terms
+        pieces = split_array(moved.reshape(tuple(map(prod, self.groups))), count)
+        return np.ascontiguousarray(np.moveaxis(pieces, 0, place))
 
     @property
     def unpacked_shape(self) -> tuple[int, ...]:
@@ -124,7 +148,7 @@ class Packing:
         Args:
             tensor: the operand.
         """
-        return placeholder(self.shape, tensor.dtype, f"{tensor.name}.packed")
+        return placeholder(self.shape, self.dtype(tensor.dtype), f"{tensor.name}.packed")
 
     def stage(self, tensor: Tensor) -> Tensor:
         """A computation that packs an operand in the kernel.
@@ -133,10 +157,11 @@ class Packing:
             tensor: the operand, of any computation.
 
         Raises:
-            ValueError: it is multiplied by matrices, which is done outside the kernel only.
+            ValueError: it is multiplied by matrices, or its numbers are split, which is done
+                outside the kernel only.
         """
-        if any(self.matrices):
-            raise ValueError(f"{self}: matrices are for operands that are known ahead")
+        if any(self.matrices) or self.terms is not None:
+            raise ValueError(f"{self}: matrices and terms are for operands that are known ahead")
 
         def packed(*axes: Expr) -> Expr:
             apart = [

@@ -42,6 +42,7 @@ from tilewright.ir.bitcode import code_of, family_of
 from tilewright.ir.piece_claims import claim
 from tilewright.ir.stages import note_pieces
 from tilewright.ir.walk import iterator_types, symbols, walk
+from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.machine import machine_for
 from tilewright.schedule.codegen.module import (
     EmittedKernel,
@@ -52,6 +53,7 @@ from tilewright.schedule.codegen.module import (
 )
 from tilewright.schedule.in_place import replaceable
 from tilewright.schedule.nest import Buffer, LoopProgram
+from tilewright.schedule.splitting import LARGEST
 from tilewright.site import KernelChoice
 from tilewright.sketch.interface import SketchedKernel
 from tilewright.sketch.packing import Matrix, Packing
@@ -338,7 +340,44 @@ def _packed(value: ir.Value, packing: Packing) -> ir.Value:
         joined = [[next(numbers) for _ in group] for group in packing.groups]
         type_ = ir.RankedTensorType.get(list(packing.shape), element)
         value = tensor.CollapseShapeOp(type_, value, joined).result
-    return value
+    return value if packing.terms is None else _split(value, *packing.terms)
+
+
+def _split(value: ir.Value, count: int, place: int) -> ir.Value:
+    """The parts of numbers, in a dimension more; `splitting.split_array` in linalg."""
+    shape = list(ir.RankedTensorType(value.type).shape)
+    whole = [*shape[:place], count, *shape[place:]]
+    axes = [ir.AffineExpr.get_dim(n) for n in range(len(whole))]
+    maps = [[*axes[:place], *axes[place + 1 :]], axes]
+    type_ = ir.RankedTensorType.get(whole, ir.BF16Type.get())
+    made = linalg.GenericOp(
+        [type_],
+        [value],
+        [tensor.EmptyOp(whole, ir.BF16Type.get()).result],
+        ir.ArrayAttr.get(
+            [ir.AffineMapAttr.get(ir.AffineMap.get(len(axes), 0, results)) for results in maps]
+        ),
+        iterator_types(["parallel"] * len(axes)),
+    )
+    float_, narrow = ir.F32Type.get(), ir.BF16Type.get()
+    block = made.operation.regions[0].blocks.append(float_, narrow)
+    with ir.InsertionPoint(block):
+        number = linalg.IndexOp(place).result
+        most, least = (arith.ConstantOp(float_, sign * LARGEST).result for sign in (1.0, -1.0))
+        one, parts = block.arguments[0], []
+        for n in range(count):
+            held = one
+            if n < count - 1:
+                held = arith.MaximumFOp(arith.MinimumFOp(one, most).result, least).result
+            parts.append(arith.TruncFOp(narrow, held).result)
+            one = arith.SubFOp(one, scalars.cast(parts[-1], "bf16", "f32")).result
+        chosen = parts[-1]
+        for n in reversed(range(count - 1)):
+            at = arith.ConstantOp(ir.IndexType.get(), n).result
+            is_it = arith.CmpIOp(arith.CmpIPredicate.eq, number, at).result
+            chosen = arith.SelectOp(is_it, parts[n], chosen).result
+        linalg.YieldOp([chosen])
+    return made.operation.results[0]
 
 
 def _multiplied(value: ir.Value, dim: int, matrix: Matrix) -> ir.Value:

@@ -301,6 +301,8 @@ def cast(value: ir.Value, source: str, target: str) -> ir.Value:
     if is_float(source) and is_float(target):
         if bits(source) == bits(target):
             return cast(cast(value, source, "f32"), "f32", target)
+        if (source, target) == ("bf16", "f32"):
+            return _widened(value, type_)
         kind = arith.ExtFOp if bits(target) > bits(source) else arith.TruncFOp
     elif is_float(source):
         kind = arith.FPToSIOp
@@ -309,6 +311,16 @@ def cast(value: ir.Value, source: str, target: str) -> ir.Value:
     else:
         kind = arith.ExtSIOp if bits(target) > bits(source) else arith.TruncIOp
     return kind(type_, value).result
+
+
+def _widened(value: ir.Value, type_: ir.Type) -> ir.Value:
+    """bf16 in f32, by its bits: LLVM takes a float that is rounded and widened again for the one
+    that was rounded, where it may contract operations."""
+    whole = _with_element(value, element("i16"))
+    wide = _with_element(value, element("i32"))
+    bits_ = arith.ExtUIOp(wide, arith.BitcastOp(whole, value).result).result
+    moved = arith.ShLIOp(bits_, like(bits_, 16)).result
+    return arith.BitcastOp(type_, moved).result
 
 
 def intrinsic(name: str, args: Sequence[ir.Value]) -> ir.Value:

@@ -1,0 +1,355 @@
+"""Contractions of f32 by a matrix unit that multiplies bf16 (AMX of x86): numbers are split into
+parts of bf16, of which the products that matter are added up (`schedule.splitting`).
+
+With three parts six products count, which is at least as exact as products of f32 in the order of
+a sum; with two parts three, with errors of a 2^-16th of a product.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tilewright.schedule.expr import Expr, binary, const, index
+from tilewright.schedule.functions import if_then_else
+from tilewright.schedule.functions import sum as summed
+from tilewright.schedule.matrix_shapes import MOST_TILES, ROWS, SUMS, split_tiles_taken
+from tilewright.schedule.schedule import create_schedule
+from tilewright.schedule.splitting import GROUP, PAIR, PRODUCTS, part_of
+from tilewright.schedule.tensor import ComputeOp, Tensor, TensorRead, compute, reduce_axis
+from tilewright.sketch.contraction import MatrixOperand, contraction_of, sizes_of, together
+from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
+from tilewright.sketch.packing import Packing, split_dimensions
+from tilewright.sketch.structure import extent, rewritten, source_read
+from tilewright.sketch.tile_operand import BY_BLOCK, FIRST, tiles_of
+from tilewright.space.arrays import FloatArray
+from tilewright.space.constraints import Constraint
+from tilewright.space.knobs import ChoiceKnob, TileKnob
+from tilewright.space.pipeline import Unfit, space_near
+from tilewright.space.turns import turns
+from tilewright.target import Target
+from tilewright.trial import Configuration
+
+_HEIGHTS, _WIDTHS = (ROWS, 2 * ROWS), (SUMS, 2 * SUMS, 3 * SUMS)
+_MOST_PIECES = 64
+# For each core, of what is shared out.
+_PIECES_EACH = 8
+# Sums and depth that are worth the way to the unit, and the largest part of it that is filled up.
+_LEAST, _MOST_FILLED = 16, 2.0
+# Cycles of a product of two registers, of a load of one from the first-level cache and from the
+# second, of a tile's sums, of an element that is split, and until workers begin what comes first.
+_PRODUCT, _NEAR, _FAR, _SUMS, _SPLIT, _BEGIN = 16.0, 8.0, 24.0, 40.0, 2.0, 2e5
+
+
+class Bf16x6TilesSketch(Sketch):
+    """Tiles of up to 32x32 sums. Columns are split and packed ahead where they are constant, else
+    first; rows are split and copied.
+
+    Knobs: `rows` and `columns` of a tile; `row_pieces`, `column_pieces`, into how many blocks the
+    result is cut; `groups`, of 32 steps of the depth, that a tile is computed over at once: where
+    that is not the whole depth, a block's sums are added to from piece to piece of it; `copy`, when
+    rows are split: `first`, or each block its own.
+    """
+
+    name = "bf16x6-tiles"
+    parts: ClassVar[int] = 3
+
+    def __init__(self, site: SiteExpression, target: Target) -> None:
+        if "amx-bf16" not in {name.strip("+") for name in target.features.split(",")}:
+            raise Unfit("the processor has no matrix unit for bf16")
+        self._form = form = contraction_of(site)
+        self._target = target
+        rows, columns, depth = form.sizes
+        factors = form.left.factor, form.right.factor
+        if form.main.output.dtype != "f32" or any(one.dtype != "f32" for one in factors):
+            raise Unfit("it does not add up products of f32")
+        if form.batch or not form.depth or min(rows, columns, depth) < _LEAST:
+            raise Unfit(f"it has batches, or fewer than {_LEAST} rows, columns or steps")
+        if not form.left.contiguous[1]:
+            raise Unfit("the steps of a row do not lie beside each other")
+        self._inner = extent(form.depth[-1])
+        self._filled = tiles_of(self._inner, GROUP) * GROUP
+        if self._filled > _MOST_FILLED * self._inner:
+            raise Unfit(f"the innermost of its depth has {self._inner} steps")
+        self._groups = sizes_of(form.depth[:-1]) * self._filled // GROUP
+        self._ahead = self._packing(SUMS) is not None
+        widths = tuple(n for n in _WIDTHS if n == SUMS or columns >= n)
+        if not self._ahead:
+            widths = tuple(n for n in widths if columns % n == 0)
+        beside = self._is_read(form.right) and form.right.contiguous[0]
+        if not widths or not (self._ahead or beside):
+            raise Unfit("its columns are neither constant nor whole vectors of memory")
+        most = tiles_of(rows, ROWS)
+        wide = {
+            width: [p for p in range(1, _MOST_PIECES + 1) if tiles_of(columns, width) % p == 0]
+            for width in widths
+        }
+        pieces = sorted(set().union(*wide.values()))
+        knobs = (
+            TileKnob("rows", tuple(n for n in _HEIGHTS if n == ROWS or rows > ROWS)),
+            TileKnob("columns", widths),
+            TileKnob("row_pieces", tuple(range(1, min(most, _MOST_PIECES) + 1))),
+            TileKnob("column_pieces", tuple(pieces)),
+            TileKnob(
+                "groups", tuple(n for n in range(1, self._groups + 1) if self._groups % n == 0)
+            ),
+            ChoiceKnob("copy", (BY_BLOCK, FIRST)),
+        )
+        rules = (
+            Constraint(
+                "tile in registers",
+                ("rows", "columns"),
+                lambda r, c: split_tiles_taken(r, c) <= MOST_TILES,
+                lambda r, c: f"{r}x{c} sums are more than the unit's registers hold",
+            ),
+            Constraint(
+                "column_pieces of tiles",
+                ("column_pieces", "columns"),
+                lambda p, c: p in wide[c],
+                lambda p, c: f"{tiles_of(columns, c)} tiles are no {p} equal pieces",
+            ),
+            Constraint(
+                "row_pieces of tiles",
+                ("row_pieces", "rows"),
+                lambda p, r: p <= tiles_of(rows, r),
+                lambda p, r: f"{tiles_of(rows, r)} tiles are no {p} pieces",
+            ),
+        )
+        self.space = space_near(
+            self.name, knobs, rules, self._best(knobs, rules), prior_many=self._prior
+        )
+
+    def _best(
+        self, knobs: Sequence[TileKnob | ChoiceKnob], rules: Sequence[Constraint]
+    ) -> Configuration:
+        """The most promising of all."""
+        made: list[dict[str, Any]] = [{}]
+        for knob in knobs:
+            values: Sequence[Any] = knob.values
+            if knob.name.endswith("pieces"):
+                values = tuple(v for v in values if v <= _PIECES_EACH * self._target.cores)
+            made = [{**one, knob.name: value} for one in made for value in values]
+            known = set(made[0])
+            held = [rule for rule in rules if set(rule.knobs) <= known]
+            made = [one for one in made if all(rule.holds(one) for rule in held)]
+        found = [Configuration.of(one) for one in made]
+        return found[int(np.argmax(self._prior(found)))]
+
+    def _prior(self, configurations: Any) -> FloatArray:
+        """Cycles of the products and of what is loaded for them; of sums that are added to in
+        memory; of splitting; pieces that are not shared out evenly."""
+        values = [dict(one.items) for one in configurations]
+        height, width, high, wide, groups = (
+            np.array([one[name] for one in values], dtype=np.float64)
+            for name in ("rows", "columns", "row_pieces", "column_pieces", "groups")
+        )
+        rows, columns, _ = self._form.sizes
+        again = np.array([one["copy"] == BY_BLOCK for one in values])
+        registers, factors = height * width / ROWS / SUMS, height / ROWS + width / SUMS
+        down = np.ceil(np.ceil(rows / height) / high)
+        across = np.ceil(columns / width) / wide
+        products, size = len(PRODUCTS[self.parts]), 2 * self.parts * GROUP
+        whole = groups == self._groups
+        near = np.minimum(height, width) * groups * size < self._target.l1_bytes / 2
+        loads = factors * (self.parts + 1) * np.where(near, (_NEAR + _FAR) / 2, _FAR)
+        step = np.maximum(products * registers * _PRODUCT, loads) + loads / 4
+        # What a block of the result goes over again and again.
+        kept = across * width * groups * size + ~whole * down * height * across * width * 4
+        step *= np.where(kept > self._target.l2_bytes * 0.75, 1.3, 1.0)
+        tile = step * self._groups + registers * _SUMS * np.where(whole, 1, self._groups / groups)
+        depth = self._groups * GROUP
+        block = down * across * tile + again * down * height * depth * _SPLIT
+        pieces, cores = high * wide, self._target.cores
+        first = rows * depth * ~again + columns * depth * (not self._ahead) * 2
+        begin = _BEGIN * (~again + (not self._ahead))
+        total = block * turns(pieces, cores, spread=True) + first * _SPLIT / cores + begin
+        return -np.log(total * (1 + pieces / 1000))
+
+    def schedule(self, configuration: Configuration) -> SketchedKernel:
+        """See :meth:`Sketch.schedule`."""
+        # The intrinsics write operations of MLIR.
+        from tilewright.schedule import intrinsics
+
+        values: dict[str, Any] = dict(configuration.items)
+        form, height, lanes = self._form, values["rows"], values["columns"]
+        rows, columns, _ = form.sizes
+        tiles, panels = tiles_of(rows, height), tiles_of(columns, lanes)
+        each = tiles_of(tiles, values["row_pieces"])
+        tiles = tiles_of(tiles, each) * each
+        left = self._left(tiles * height)
+        arguments, packings = list(form.site.inputs), {}
+        packing, position = self._packing(lanes), form.right.position
+        if packing is not None and position is not None:
+            right = packing.placeholder(form.site.inputs[position])
+            arguments[position], packings[position] = right, packing
+        else:
+            right = self._panels(lanes)
+        g, q, e = (
+            reduce_axis(size, name)
+            for size, name in ((self._groups, "g"), (GROUP // PAIR, "q"), (PAIR, "e"))
+        )
+        s, t = reduce_axis(self.parts, "s"), reduce_axis(self.parts, "t")
+
+        def element(panel: Expr, tile: Expr, row: Expr, lane: Expr) -> Expr:
+            a = TensorRead(left, (g, s, tile * height + row, q * PAIR + e)).astype("f32")
+            b = TensorRead(right, (panel, g, t, q, lane, e)).astype("f32")
+            total: Expr = summed(a * b, axis=[g, q, e, s, t])
+            return total
+
+        sums: Tensor = compute((panels, tiles, height, lanes), element, name="sums")
+        output = self._output(sums, height, lanes)
+        schedule = create_schedule(output)
+        for stage in schedule.stages:
+            kept = {sums, left, right, output}
+            if isinstance(stage.op, ComputeOp) and not kept & set(stage.op.outputs):
+                stage.compute_inline()
+        result, groups = schedule[output], form.result
+        axes = result.op.axis
+        mine = [[axes[i] for i in group] for group in (groups.rows, groups.columns)]
+        rest = [a for a in axes if a not in mine[0] and a not in mine[1]]
+        result.reorder(*rest, *mine[0], *mine[1])
+        loops = []
+        inside = panels // values["column_pieces"]
+        for group, tile, count in ((mine[0], height, each), (mine[1], lanes, inside)):
+            axis = result.fuse(*group) if len(group) > 1 else group[0]
+            outer, inner = result.split(axis, tile)
+            loops.append((*result.split(outer, count), inner))
+        blocks, outers, insides = zip(*loops, strict=True)
+        result.reorder(*rest, *blocks, *reversed(outers), *insides)
+        for block in blocks:
+            result.parallel(block)
+        result.vectorize(insides[-1])
+        stage = schedule[sums]
+        stage.set_scope("local")
+        whole = values["groups"] == self._groups
+        stage.compute_at(result, outers[0] if whole else blocks[-1])
+        panel, tile, row, lane = stage.op.axis
+        g, *others = stage.op.reduce_axis
+        piece, g = stage.split(g, values["groups"])
+        stage.reorder(piece, panel, tile, row, lane, g, *others)
+        dot = intrinsics.split_matrix(lanes, values["groups"], height, self.parts)
+        stage.tensorize(row, dot)
+        rows_split = schedule[left]
+        group, part, row, step = rows_split.op.axis
+        rows_split.reorder(group, row, part, step)
+        if self._is_read(form.left):
+            rows_split.tensorize(part, intrinsics.split_rows(GROUP, self.parts))
+        else:
+            rows_split.unroll(part)
+            rows_split.vectorize(step)
+        if values["copy"] == FIRST:
+            rows_split.parallel(group)
+        else:
+            rows_split.set_scope("local")
+            if whole:
+                rows_split.compute_at(result, blocks[-1])
+            else:
+                rows_split.compute_at(stage, piece)
+        if isinstance(right.op, ComputeOp):
+            copy = schedule[right]
+            panel, group, part, pair, lane, one = copy.op.axis
+            copy.reorder(panel, group, pair, part, lane, one)
+            copy.tensorize(part, intrinsics.split_pairs(lanes, self.parts))
+            copy.parallel(panel)
+        return SketchedKernel(schedule, (*arguments, output), packings)
+
+    def _is_read(self, operand: MatrixOperand) -> bool:
+        """Whether each number of an operand is one of memory, at each step of the filled depth."""
+        return isinstance(operand.factor, TensorRead) and self._filled == self._inner
+
+    def _at(self, operand: MatrixOperand, place: Expr, step: Expr) -> Expr:
+        """The number of an operand at a step of the filled depth; 0 where that is none of it."""
+        outer, inner = step // self._filled, step % self._filled
+        value = operand.at([], place, outer * self._inner + inner)
+        if self._filled == self._inner:
+            return value
+        return if_then_else(inner < self._inner, value, const(0, "f32"))
+
+    def _left(self, rows: int) -> Tensor:
+        """Parts of rows, those of each group of steps beside each other."""
+        own = self._form.sizes[0]
+
+        def part(group: Expr, number: Expr, row: Expr, step: Expr) -> Expr:
+            # Of rows behind the last one nothing is kept.
+            row = binary("min", row, index(own - 1)) if rows > own else row
+            at = self._at(self._form.left, row, group * GROUP + step)
+            return part_of(at, self.parts, number)
+
+        shape = (self._groups, self.parts, rows, GROUP)
+        made: Tensor = compute(shape, part, name="left.parts")
+        return made
+
+    def _panels(self, lanes: int) -> Tensor:
+        """Parts of columns in panels, pairs of steps beside each other."""
+        own = self._form.sizes[1]
+
+        def part(panel: Expr, group: Expr, number: Expr, pair: Expr, lane: Expr, one: Expr) -> Expr:
+            step = group * GROUP + pair * PAIR + one
+            at = self._at(self._form.right, panel * lanes + lane, step)
+            return part_of(at, self.parts, number)
+
+        shape = (tiles_of(own, lanes), self._groups, self.parts, GROUP // PAIR, lanes, PAIR)
+        made: Tensor = compute(shape, part, name="right.panels")
+        return made
+
+    def _packing(self, lanes: int) -> Packing | None:
+        """Of constant columns; None where they are not, or no dimension is an axis itself."""
+        form = self._form
+        read = source_read(form.right.factor)
+        if read is None or read is not form.right.factor or form.right.position is None:
+            return None
+        if len(form.right.tile) != 1:
+            return None
+        (column,) = form.right.tile
+        *outer, inner = form.depth
+        parts: dict[Expr, tuple[int, ...]] = {axis: (extent(axis),) for axis in outer}
+        parts[column] = (tiles_of(extent(column), lanes), lanes)
+        parts[inner] = (self._filled // GROUP, GROUP // PAIR, PAIR)
+        by_axis = split_dimensions(read, parts)
+        if by_axis is None:
+            return None
+        first, ones = by_axis.first, by_axis.ones
+        order = [first[axis] for axis in (column, *outer, inner)]
+        return Packing(
+            by_axis.pad,
+            by_axis.split,
+            (*ones, *order, first[inner] + 1, first[column] + 1, first[inner] + 2),
+            joined=(len(ones) + 1, len(outer) + 1, 1, 1, 1),
+            terms=(self.parts, 2),
+        )
+
+    def _output(self, sums: Tensor, height: int, lanes: int) -> Tensor:
+        """The site's output, of these sums in tiles."""
+        form, main = self._form, self._form.main
+
+        def element(indices: Any) -> Expr:
+            at = dict(zip(main.spatial, indices, strict=True))
+            row, column = (
+                together([at[axis] for axis in axes], axes)
+                for axes in (form.left.tile, form.right.tile)
+            )
+            place = (column // lanes, row // height, row % height, column % lanes)
+            return TensorRead(sums, place)
+
+        if form.is_output:
+            made: Tensor = compute(
+                main.output.shape, lambda *axes: element(axes), name=f"{main.output.name}.result"
+            )
+            return made
+        return rewritten(form.site.output, {main.output: element})
+
+
+class Bf16x3TilesSketch(Bf16x6TilesSketch):
+    """Three products of two parts each."""
+
+    name = "bf16x3-tiles"
+    is_exact = False
+    parts = 2
+
+
+_SKETCHES = (Bf16x6TilesSketch, Bf16x3TilesSketch)
+# Their kernels ask the system for the unit as Linux wants to be asked.
+SKETCHES: tuple[type[Sketch], ...] = _SKETCHES if sys.platform == "linux" else ()

@@ -78,6 +78,10 @@ class KernelEmitter(VersionedEmitter):
         """Elements, with their type, of each buffer that is in `scratch` or should be."""
         return self._memory.large
 
+    def finish(self) -> None:
+        """Emit what is done when the kernel ends, behind all statements."""
+        self._start.finish()
+
     def statement(self, stmt: Stmt) -> None:
         """Emit a statement at the insertion point.
 

@@ -274,6 +274,7 @@ def _emitted(
             emitter.workgroup(body, [loop for loop in grid if loop is not None])
             if branch is not None:
                 scf.YieldOp([])
+        emitter.finish()
     large = tuple((_part(size, dtype) * prod(counts), dtype) for size, dtype in emitter.large)
     writes = tuple(kernel.writes)
     pieces = None if processor.is_gpu else Pieces((counts[0], counts[1], counts[2]), spread)

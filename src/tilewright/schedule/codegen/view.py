@@ -167,10 +167,12 @@ class KernelStart:
     """What is done once, when a kernel begins and when it ends.
 
     entry: an operation of its function, before which that is done. made: by what it is known.
+    ends: emit what is done at the end.
     """
 
     entry: ir.Operation
     made: dict[Hashable, Any] = field(default_factory=dict)
+    ends: list[Callable[[], None]] = field(default_factory=list)
 
     def value(self, key: Hashable, make: Callable[[], T]) -> T:
         """See :meth:`IntrinsicBuilder.at_first`.
@@ -191,8 +193,11 @@ class KernelStart:
         Args:
             emit: emits it.
         """
-        *_, last = self.entry.operation.block.operations
-        with ir.InsertionPoint(last):
+        self.ends.append(emit)
+
+    def finish(self) -> None:
+        """Emit what is done at the end, at the insertion point, behind all else."""
+        for emit in self.ends:
             emit()
 
     def global_word(self, name: str) -> str:

@@ -98,13 +98,23 @@ PRODUCT = function(
 
 
 def product_kernel(
-    packed: bool = True, top: float = 0.0, factor: float = 1.0, inside: bool = False
+    packed: bool = True,
+    top: float = 0.0,
+    factor: float = 1.0,
+    inside: bool = False,
+    split: bool = False,
 ) -> SketchedKernel:
     """max(x * w + b, top) * factor, with the columns of w in panels of 8 where it is packed: ahead,
-    or inside, by a dispatch of its own."""
+    or inside, by a dispatch of its own; or in three parts of bf16."""
     x, b = te.placeholder((24, 16), "f32", name="x"), te.placeholder((32,), "f32", name="b")
     k = te.reduce_axis(16, "k")
-    if inside:
+    if split:
+        packing = {1: Packing((0, 0), ((16,), (4, 8)), (1, 0, 2), terms=(3, 1))}
+        w = te.placeholder((4, 3, 16, 8), "bf16", name="w")
+        weight = lambda k, j: sum(  # noqa: E731
+            w[j // 8, n, k, j % 8].astype("f32") for n in (2, 1, 0)
+        )
+    elif inside:
         packing = {}
         w = te.placeholder((16, 32), "f32", name="w")
         panels = te.compute((4, 16, 8), lambda o, k, j: w[k, 8 * o + j], name="panels")

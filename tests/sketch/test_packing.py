@@ -28,6 +28,19 @@ def test_an_order_that_names_a_part_twice_is_refused() -> None:
         Packing((0, 0), ((3,), (4,)), (0, 0))
 
 
+def test_numbers_are_split_into_parts() -> None:
+    packed = Packing((0, 0), ((3,), (4,)), (1, 0), terms=(3, 1))
+    b = np.random.default_rng(0).standard_normal((3, 4)).astype("f")
+    found = packed.of(b)
+    assert found.shape == packed.shape == (4, 3, 3)
+    assert found.dtype.name == packed.dtype("f32").replace("bf", "bfloat") == "bfloat16"
+    assert packed.moves
+    assert packed.added == 6
+    assert np.array_equal(found.astype("f").sum(1), b.T)
+    with pytest.raises(ValueError, match="known ahead"):
+        packed.stage(te.placeholder((3, 4), name="b"))
+
+
 def test_dimensions_are_multiplied_by_matrices_first() -> None:
     sums = ((1.0, 1.0, 0.0), (0.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 1.0))
     packed = Packing((0, 0), ((4,), (2, 2)), (1, 0, 2), (sums, None))

@@ -75,6 +75,15 @@ def test_a_kernel_reaches_each_occurrence(compiler: Compiler, packed: bool) -> N
     same(*compiler.run(TWICE, spec, X, other), wanted)
 
 
+def test_numbers_are_split_ahead_as_they_are_for_trials(compiler: Compiler) -> None:
+    spec = spec_of(spec_kernel("dense", PRODUCT, product_kernel(split=True)))
+    assert compiler.dispatched(TWICE, spec) == {"dense": 2}
+    other = random(24, 16, seed=3)
+    wanted = np.maximum(X @ W + B, 0) - np.maximum(other @ W + B, 0)
+    # Two parts, as bf16 alone, would be further off.
+    same(*compiler.run(TWICE, spec, X, other), wanted)
+
+
 LOOP = programs(
     [
         constant("w", W),

@@ -92,9 +92,14 @@ class Packing:
         return tuple(tuple(left.pop(0) for _ in range(count)) for count in counts)
 
     @property
+    def joined_shape(self) -> tuple[int, ...]:
+        """The shape of the packed operand before its numbers are split."""
+        return tuple(map(prod, self.groups))
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the packed operand."""
-        shape = list(map(prod, self.groups))
+        shape = list(self.joined_shape)
         if self.terms is not None:
             count, place = self.terms
             shape.insert(place, count)
@@ -124,7 +129,7 @@ class Packing:
         if self.terms is None:
             return np.ascontiguousarray(moved).reshape(self.shape)
         count, place = self.terms
-        pieces = split_array(moved.reshape(tuple(map(prod, self.groups))), count)
+        pieces = split_array(moved.reshape(self.joined_shape), count)
         return np.ascontiguousarray(np.moveaxis(pieces, 0, place))
 
     @property

@@ -335,10 +335,10 @@ def _packed(value: ir.Value, packing: Packing) -> ir.Value:
         empty = tensor.EmptyOp([parts[one] for one in packing.order], element).result
         op = linalg.transpose(value, outs=[empty], permutation=list(packing.order))
         value = op.operation.results[0]
-    if len(packing.shape) != len(parts):
+    if len(packing.joined_shape) != len(parts):
         numbers = iter(range(len(parts)))
         joined = [[next(numbers) for _ in group] for group in packing.groups]
-        type_ = ir.RankedTensorType.get(list(packing.shape), element)
+        type_ = ir.RankedTensorType.get(list(packing.joined_shape), element)
         value = tensor.CollapseShapeOp(type_, value, joined).result
     return value if packing.terms is None else _split(value, *packing.terms)
 

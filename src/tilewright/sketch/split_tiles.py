@@ -226,22 +226,22 @@ class Bf16x6TilesSketch(Sketch):
         stage.set_scope("local")
         whole = values["groups"] == self._groups
         stage.compute_at(result, outers[0] if whole else blocks[-1])
-        panel, tile, row, lane = stage.op.axis
-        g, *others = stage.op.reduce_axis
-        piece, g = stage.split(g, values["groups"])
-        stage.reorder(piece, panel, tile, row, lane, g, *others)
+        across, down, row, lane = stage.op.axis
+        whole_depth, *others = stage.op.reduce_axis
+        piece, inner = stage.split(whole_depth, values["groups"])
+        stage.reorder(piece, across, down, row, lane, inner, *others)
         dot = intrinsics.split_matrix(lanes, values["groups"], height, self.parts)
         stage.tensorize(row, dot)
         rows_split = schedule[left]
-        group, part, row, step = rows_split.op.axis
-        rows_split.reorder(group, row, part, step)
+        block, part, one, step = rows_split.op.axis
+        rows_split.reorder(block, one, part, step)
         if self._is_read(form.left):
             rows_split.tensorize(part, intrinsics.split_rows(GROUP, self.parts))
         else:
             rows_split.unroll(part)
             rows_split.vectorize(step)
         if values["copy"] == FIRST:
-            rows_split.parallel(group)
+            rows_split.parallel(block)
         else:
             rows_split.set_scope("local")
             if whole:
@@ -250,10 +250,10 @@ class Bf16x6TilesSketch(Sketch):
                 rows_split.compute_at(stage, piece)
         if isinstance(right.op, ComputeOp):
             copy = schedule[right]
-            panel, group, part, pair, lane, one = copy.op.axis
-            copy.reorder(panel, group, pair, part, lane, one)
+            across, block, part, pair, lane, one = copy.op.axis
+            copy.reorder(across, block, pair, part, lane, one)
             copy.tensorize(part, intrinsics.split_pairs(lanes, self.parts))
-            copy.parallel(panel)
+            copy.parallel(across)
         return SketchedKernel(schedule, (*arguments, output), packings)
 
     def _is_read(self, operand: MatrixOperand) -> bool:

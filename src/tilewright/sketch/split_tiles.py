@@ -89,7 +89,7 @@ class Bf16x6TilesSketch(Sketch):
         }
         pieces = sorted(set().union(*wide.values()))
         knobs = (
-            TileKnob("rows", tuple(n for n in _HEIGHTS if n == ROWS or rows > ROWS)),
+            TileKnob("rows", tuple(n for n in _HEIGHTS if rows >= n)),
             TileKnob("columns", widths),
             TileKnob("row_pieces", tuple(range(1, min(most, _MOST_PIECES) + 1))),
             TileKnob("column_pieces", tuple(pieces)),

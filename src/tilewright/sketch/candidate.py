@@ -19,13 +19,11 @@ from tilewright.schedule.types import bits
 from tilewright.site import KernelChoice, Site
 from tilewright.sketch.dimensions import splits
 from tilewright.sketch.interface import SiteExpression, SketchedKernel
-from tilewright.sketch.packing import Packing
+from tilewright.sketch.packing import PACKED_AHEAD_BYTES, Packing
 from tilewright.target import Target
 
-# IREE evaluates ahead only what makes constants by so much larger; the rest it computes in every
-# run.
+# By how much larger constants may become that IREE evaluates ahead.
 _LARGER_FLAG = "--iree-opt-const-expr-max-size-increase-threshold"
-_PACKED_AHEAD_BYTES = 1 << 20
 # Elements that buffers between kernels have at least where a candidate is tried: host code for
 # another size takes longer to compile than a kernel.
 _LEAST_BETWEEN = 1 << 22
@@ -120,8 +118,7 @@ def check_kernel(expression: SiteExpression, kernel: SketchedKernel) -> None:
             )
     for position, packing in kernel.packings.items():
         added = packing.added * bits(wanted[position].dtype) // 8
-        larger = any(packing.matrices) or packing.terms is not None
-        most = _MULTIPLIED_AHEAD_BYTES if larger else _PACKED_AHEAD_BYTES
+        most = _MULTIPLIED_AHEAD_BYTES if any(packing.matrices) else PACKED_AHEAD_BYTES
         if added > most:
             raise SketchError(
                 f"argument {position} grows by {added} bytes when it is packed: the compiler packs "

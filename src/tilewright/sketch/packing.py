@@ -23,6 +23,9 @@ from tilewright.schedule.functions import conjunction, if_then_else
 from tilewright.schedule.splitting import split_array
 from tilewright.schedule.tensor import Tensor, TensorRead, compute, placeholder
 
+#: By how much constants may become larger that IREE evaluates ahead, unless it is told otherwise;
+#: the rest it computes in every run.
+PACKED_AHEAD_BYTES = 1 << 20
 #: By rows.
 Matrix = tuple[tuple[float, ...], ...]
 

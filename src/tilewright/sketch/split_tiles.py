@@ -22,7 +22,7 @@ from tilewright.schedule.splitting import GROUP, PAIR, PRODUCTS, part_of
 from tilewright.schedule.tensor import ComputeOp, Tensor, TensorRead, compute, reduce_axis
 from tilewright.sketch.contraction import MatrixOperand, contraction_of, sizes_of, together
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
-from tilewright.sketch.packing import Packing, split_dimensions
+from tilewright.sketch.packing import PACKED_AHEAD_BYTES, Packing, split_dimensions
 from tilewright.sketch.structure import extent, rewritten, source_read
 from tilewright.sketch.tile_operand import BY_BLOCK, FIRST, tiles_of
 from tilewright.space.arrays import FloatArray
@@ -75,7 +75,10 @@ class Bf16x6TilesSketch(Sketch):
         if self._filled > _MOST_FILLED * self._inner:
             raise Unfit(f"the innermost of its depth has {self._inner} steps")
         self._groups = sizes_of(form.depth[:-1]) * self._filled // GROUP
-        self._ahead = self._packing(SUMS) is not None
+        packing = self._packing(SUMS)
+        self._ahead = packing is not None
+        if packing is not None and 4 * packing.added > PACKED_AHEAD_BYTES:
+            raise Unfit(f"its columns grow by more than {PACKED_AHEAD_BYTES} bytes where split")
         widths = tuple(n for n in _WIDTHS if n == SUMS or columns >= n)
         if not self._ahead:
             widths = tuple(n for n in widths if columns % n == 0)

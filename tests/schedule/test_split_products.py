@@ -100,6 +100,41 @@ np.testing.assert_allclose(found, a.astype("f8") @ b, rtol=1e-5, atol=1e-5)
     assert done.returncode == 0, done.stderr
 
 
+@needs_unit
+def test_tiles_of_two_shapes_in_a_kernel() -> None:
+    """The unit is told the shapes of the second one's registers, and the first one's again."""
+    a = te.placeholder((2, 3, 32, 32), "bf16", name="a")
+    b = te.placeholder((2, 3, 16, 32, 2), "bf16", name="b")
+
+    def sums(columns: int) -> Any:
+        axes = [te.reduce_axis(n, name) for n, name in ((2, "g"), (16, "q"), (2, "e"))]
+        g, q, e, s, t = axes = [*axes, te.reduce_axis(3, "s"), te.reduce_axis(3, "t")]
+
+        def element(i: Any, j: Any) -> Any:
+            one = a[g, s, i, q * 2 + e].astype("f32")
+            return te.sum(one * b[g, t, q, j, e].astype("f32"), axis=axes)
+
+        return te.compute((32, columns), element, name=f"sums{columns}")
+
+    wide, narrow = sums(32), sums(16)
+    c = te.compute((32, 32), lambda i, j: wide[i, j] - narrow[i, j // 2], name="c")
+    schedule = te.create_schedule(c)
+    outer, _ = schedule[c].split(c.op.axis[0], 16)
+    for one in (wide, narrow):
+        schedule[one].compute_at(schedule[c], outer)
+        schedule[one].set_scope("local")
+        schedule[one].tensorize(one.op.axis[0], te.intrinsics.split_matrix(one.shape[1], 2, 16, 3))
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(shape).astype("f4") for shape in ((32, 64), (64, 32)))
+    left = split_array(x, 3).reshape(3, 32, 2, 32).transpose(2, 0, 1, 3)
+    right = split_array(y, 3).reshape(3, 2, 16, 2, 32).transpose(1, 0, 2, 4, 3)
+    built = te.build(schedule, [a, b, c], threads=1)
+    assert built.assembly().count("ldtilecfg") == 3
+    exact = x.astype("f8") @ y
+    found = built(np.ascontiguousarray(left), np.ascontiguousarray(right))
+    np.testing.assert_allclose(found, exact - exact[:, :16].repeat(2, 1), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("pairs", [False, True])
 def test_kernels_split_numbers_as_arrays_are(pairs: bool) -> None:
     """Also what is infinite, no number, or too large for bf16."""
@@ -130,8 +165,8 @@ def test_parts_are_the_number() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"lanes": 24}, "lanes must be a multiple of 16"),
-        ({"m": 24}, "m one of 16 or from 2 to 16"),
+        ({"lanes": 24}, "lanes and m must be multiples of 16"),
+        ({"m": 24}, "m may be from 2 to 15"),
         ({"parts": 4}, "4 parts"),
         ({"m": 32, "lanes": 48}, "take 11 registers of 8"),
     ],

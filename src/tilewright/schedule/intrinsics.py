@@ -1,5 +1,5 @@
 """Intrinsics for `tensorize` that come with the language (products of small elements from
-`dot_products` and `matrix_products`); declare your own with
+`dot_products` and `matrix_products`, of f32 in parts from `split_products`); declare your own with
 :func:`tilewright.schedule.intrinsic.decl_tensor_intrin`."""
 
 from __future__ import annotations

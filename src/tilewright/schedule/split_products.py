@@ -23,7 +23,15 @@ from tilewright.schedule.expr import Expr, cast
 from tilewright.schedule.intrinsic import RESET, UPDATE, TensorIntrinsic, decl_tensor_intrin
 from tilewright.schedule.matrix_products import MATRIX_EXTENSIONS
 from tilewright.schedule.matrix_shapes import MOST_TILES, ROW_BYTES, ROWS, SUMS, split_tiles_taken
-from tilewright.schedule.matrix_unit import call, configuration, granted, number, shaped, word
+from tilewright.schedule.matrix_unit import (
+    call,
+    configuration,
+    granted,
+    in_memory,
+    number,
+    shaped,
+    word,
+)
 from tilewright.schedule.splitting import GROUP, LARGEST, PAIR, PRODUCTS, part_of
 from tilewright.schedule.tensor import compute, placeholder, reduce_axis
 
@@ -56,8 +64,8 @@ def split_matrix(lanes: int = 32, groups: int = 1, m: int = 32, parts: int = 3) 
     """
     if lanes % SUMS or lanes < SUMS or m < 2 or (m > ROWS and m % ROWS) or groups < 1:
         raise ScheduleError(
-            f"split_matrix: lanes={lanes}, groups={groups}, m={m}; lanes must be a multiple of "
-            f"{SUMS}, m one of {ROWS} or from 2 to {ROWS}, and groups at least 1"
+            f"split_matrix: lanes={lanes}, groups={groups}, m={m}; lanes and m must be "
+            f"multiples of {SUMS} (m may be from 2 to {ROWS - 1}, too), and groups at least 1"
         )
     if parts not in PRODUCTS:
         raise ScheduleError(f"split_matrix: {parts} parts (allowed: 2 or 3)")
@@ -231,8 +239,9 @@ class _SplitTile:
         of_rows = dict.fromkeys([*self._sums.values(), *self._rows.values()], (high, ROW_BYTES))
         of_columns = dict.fromkeys(self._columns.values(), (GROUP // PAIR, ROW_BYTES))
         registers = configuration({**of_rows, **of_columns})
-        if shaped(self._builder, registers) != registers:
-            raise ScheduleError("split_matrix: a kernel has tiles of one shape by a matrix unit")
+        before = shaped(self._builder, registers)
+        if before != registers:
+            call("ldtilecfg", in_memory(self._builder, registers))
         for place, register in self._sums.items():
             if adds:
                 self._load(register, self._out, *place)
@@ -242,6 +251,8 @@ class _SplitTile:
         for place, register in self._sums.items():
             where = self._out.pointer(*place)
             call("tilestored64", number(register), where, self._row_bytes(self._out))
+        if before != registers:
+            call("ldtilecfg", in_memory(self._builder, before))
 
     def _group(self, at: ir.Value) -> Sequence[ir.Value]:
         """What a group of elements adds to the sums."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from refused_unit import without_the_unit
 
 from tilewright import te
 from tilewright.schedule.codegen.machine import host_features
@@ -75,26 +73,15 @@ def test_bytes(size: Any, tile: Any, zero: int, unsigned: bool) -> None:
 
 
 @needs_unit
-def test_a_process_that_may_not_use_the_unit_computes_the_same(tmp_path: Path) -> None:
-    """Linux refuses it to a process that has too small a stack for its signals."""
-    code = f"""
-import ctypes, sys
-import numpy as np
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_matrix_products import operands, product
-from tilewright import te
-libc = ctypes.CDLL(None)
-class Stack(ctypes.Structure):
-    _fields_ = [("at", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
-memory = ctypes.create_string_buffer(4096)
-assert libc.sigaltstack(ctypes.byref(Stack(ctypes.addressof(memory), 0, 4096)), None) == 0
-assert libc.syscall(158, 0x1023, 18) != 0, "it was granted"
+def test_a_process_that_may_not_use_the_unit_computes_the_same() -> None:
+    without_the_unit(
+        "test_matrix_products",
+        """
 a, b, packed = operands(64, 64, 128, 16)
 built = te.build(*product(64, 64, 128, (32, 16), 5, True), threads=1)
 assert np.array_equal(built(a, packed), ((a.astype("i4") & 255) - 5) @ b.astype("i4"))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+""",
+    )
 
 
 @pytest.mark.skipif("amx-bf16" not in host_features(), reason="no matrix unit")

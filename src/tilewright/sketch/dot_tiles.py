@@ -16,16 +16,17 @@ from tilewright.schedule.functions import sum as summed
 from tilewright.schedule.schedule import create_schedule
 from tilewright.schedule.tensor import ComputeOp, Tensor, TensorRead, compute, reduce_axis
 from tilewright.schedule.types import bits
-from tilewright.sketch.contraction import MatrixOperand, contraction_of, sizes_of, together
+from tilewright.sketch.contraction import MatrixOperand, contraction_of, sizes_of
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.packing import Packing, split_dimensions
+from tilewright.sketch.result_tiles import cut_in_tiles, result_of
 from tilewright.sketch.small_elements import (
     DotProducts,
     SmallElement,
     copy_in_vectors,
     small_element,
 )
-from tilewright.sketch.structure import extent, rewritten, source_read
+from tilewright.sketch.structure import extent, source_read
 from tilewright.sketch.tile_operand import BY_BLOCK, FIRST, tiles_of
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Constraint
@@ -254,35 +255,18 @@ class DotTilesSketch(Sketch):
 
         tiles = tiles_of(columns, lanes)
         sums: Tensor = compute((tiles, rows, lanes), element, name="sums")
-        output = self._output(sums, lanes)
+        output = result_of(
+            form,
+            lambda row, column: TensorRead(sums, (column // lanes, row, column % lanes)),
+        )
         schedule = create_schedule(output)
-        for stage in schedule.stages:
-            if isinstance(stage.op, ComputeOp) and not {sums, left, panels, output} & set(
-                stage.op.outputs
-            ):
-                stage.compute_inline()
-        result, groups = schedule[output], form.result
-        axes = result.op.axis
-        mine = [[axes[i] for i in group] for group in (groups.rows, groups.columns)]
-        rest = [a for a in axes if a not in mine[0] and a not in mine[1]]
-        result.reorder(*rest, *mine[0], *mine[1])
-        loops = []
-        for group, tile, size, parts in (
-            (mine[0], height, rows, values["row_pieces"]),
-            (mine[1], lanes, columns, values["column_pieces"]),
-        ):
-            if group:
-                axis = result.fuse(*group) if len(group) > 1 else group[0]
-                outer, inside = result.split(axis, tile)
-                block, outer = result.split(outer, tiles_of(tiles_of(size, tile), parts))
-                loops.append((block, outer, inside))
-        blocks, outers, insides = zip(*loops, strict=True)
-        result.reorder(*rest, *blocks, *reversed(outers), *insides)
-        for block in blocks:
-            result.parallel(block)
-        result.vectorize(insides[-1])
+        sizes = (
+            (height, tiles_of(tiles_of(rows, height), values["row_pieces"])),
+            (lanes, tiles_of(tiles, values["column_pieces"])),
+        )
+        result = cut_in_tiles(schedule, output, form, {sums, left, panels}, sizes)
         stage = schedule[sums]
-        stage.compute_at(result, outers[0])
+        stage.compute_at(schedule[output], result.outers[0])
         stage.set_scope("local")
         _, row, lane = stage.op.axis
         dot = getattr(intrinsics, self.dots.intrinsic)
@@ -292,7 +276,7 @@ class DotTilesSketch(Sketch):
             copy = schedule[left]
             copy_in_vectors(copy, copy.op.axis[1], self._filled)
             if values.get("copy") == BY_BLOCK:
-                copy.compute_at(result, blocks[-1])
+                copy.compute_at(schedule[output], result.blocks[-1])
                 copy.set_scope("local")
             else:
                 copy.parallel(copy.op.axis[0])
@@ -381,25 +365,6 @@ class DotTilesSketch(Sketch):
         shape = (tiles_of(columns, lanes), depth // self.dots.group, lanes, self.dots.group)
         made: Tensor = compute(shape, packed, name="right.panels")
         return made
-
-    def _output(self, sums: Tensor, lanes: int) -> Tensor:
-        """The site's output, of these sums in tiles of columns."""
-        form, main = self._form, self._form.main
-
-        def element(indices: Any) -> Expr:
-            at = dict(zip(main.spatial, indices, strict=True))
-            row, column = (
-                together([at[axis] for axis in axes], axes)
-                for axes in (form.left.tile, form.right.tile)
-            )
-            return TensorRead(sums, (column // lanes, row, column % lanes))
-
-        if form.is_output:
-            made: Tensor = compute(
-                main.output.shape, lambda *axes: element(axes), name=f"{main.output.name}.result"
-            )
-            return made
-        return rewritten(form.site.output, {main.output: element})
 
     def _small(self, factor: Expr) -> SmallElement | None:
         """What a factor is made of, where that is a small element, converted at once."""

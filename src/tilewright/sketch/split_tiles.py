@@ -20,10 +20,11 @@ from tilewright.schedule.matrix_shapes import MOST_TILES, ROWS, SUMS, split_tile
 from tilewright.schedule.schedule import create_schedule
 from tilewright.schedule.splitting import GROUP, PAIR, PRODUCTS, part_of
 from tilewright.schedule.tensor import ComputeOp, Tensor, TensorRead, compute, reduce_axis
-from tilewright.sketch.contraction import MatrixOperand, contraction_of, sizes_of, together
+from tilewright.sketch.contraction import MatrixOperand, contraction_of, sizes_of
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.packing import PACKED_AHEAD_BYTES, Packing, split_dimensions
-from tilewright.sketch.structure import extent, rewritten, source_read
+from tilewright.sketch.result_tiles import cut_in_tiles, result_of
+from tilewright.sketch.structure import extent, source_read
 from tilewright.sketch.tile_operand import BY_BLOCK, FIRST, tiles_of
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Constraint
@@ -203,32 +204,19 @@ class Bf16x6TilesSketch(Sketch):
             return total
 
         sums: Tensor = compute((panels, tiles, height, lanes), element, name="sums")
-        output = self._output(sums, height, lanes)
+        output = result_of(
+            form,
+            lambda row, column: TensorRead(
+                sums, (column // lanes, row // height, row % height, column % lanes)
+            ),
+        )
         schedule = create_schedule(output)
-        for stage in schedule.stages:
-            kept = {sums, left, right, output}
-            if isinstance(stage.op, ComputeOp) and not kept & set(stage.op.outputs):
-                stage.compute_inline()
-        result, groups = schedule[output], form.result
-        axes = result.op.axis
-        mine = [[axes[i] for i in group] for group in (groups.rows, groups.columns)]
-        rest = [a for a in axes if a not in mine[0] and a not in mine[1]]
-        result.reorder(*rest, *mine[0], *mine[1])
-        loops = []
-        inside = panels // values["column_pieces"]
-        for group, tile, count in ((mine[0], height, each), (mine[1], lanes, inside)):
-            axis = result.fuse(*group) if len(group) > 1 else group[0]
-            outer, inner = result.split(axis, tile)
-            loops.append((*result.split(outer, count), inner))
-        blocks, outers, insides = zip(*loops, strict=True)
-        result.reorder(*rest, *blocks, *reversed(outers), *insides)
-        for block in blocks:
-            result.parallel(block)
-        result.vectorize(insides[-1])
+        sizes = (height, each), (lanes, panels // values["column_pieces"])
+        result = cut_in_tiles(schedule, output, form, {sums, left, right}, sizes)
         stage = schedule[sums]
         stage.set_scope("local")
         whole = values["groups"] == self._groups
-        stage.compute_at(result, outers[0] if whole else blocks[-1])
+        stage.compute_at(schedule[output], result.outers[0] if whole else result.blocks[-1])
         across, down, row, lane = stage.op.axis
         whole_depth, *others = stage.op.reduce_axis
         piece, inner = stage.split(whole_depth, values["groups"])
@@ -248,7 +236,7 @@ class Bf16x6TilesSketch(Sketch):
         else:
             rows_split.set_scope("local")
             if whole:
-                rows_split.compute_at(result, blocks[-1])
+                rows_split.compute_at(schedule[output], result.blocks[-1])
             else:
                 rows_split.compute_at(stage, piece)
         if isinstance(right.op, ComputeOp):
@@ -323,26 +311,6 @@ class Bf16x6TilesSketch(Sketch):
             joined=(len(ones) + 1, len(outer) + 1, 1, 1, 1),
             terms=(self.parts, 2),
         )
-
-    def _output(self, sums: Tensor, height: int, lanes: int) -> Tensor:
-        """The site's output, of these sums in tiles."""
-        form, main = self._form, self._form.main
-
-        def element(indices: Any) -> Expr:
-            at = dict(zip(main.spatial, indices, strict=True))
-            row, column = (
-                together([at[axis] for axis in axes], axes)
-                for axes in (form.left.tile, form.right.tile)
-            )
-            place = (column // lanes, row // height, row % height, column % lanes)
-            return TensorRead(sums, place)
-
-        if form.is_output:
-            made: Tensor = compute(
-                main.output.shape, lambda *axes: element(axes), name=f"{main.output.name}.result"
-            )
-            return made
-        return rewritten(form.site.output, {main.output: element})
 
 
 class Bf16x3TilesSketch(Bf16x6TilesSketch):

@@ -88,6 +88,19 @@ np.testing.assert_allclose(found, a.astype("f8") @ b, rtol=1e-5, atol=1e-5)
 
 
 @needs_unit
+def test_infinite_numbers_give_what_they_give_in_f32() -> None:
+    a, b = operands()
+    a[0, 3], a[1, 5], a[2, 7], b[9, 4] = np.inf, -np.inf, np.nan, np.inf
+    found = te.build(*product(3), threads=1)(a, packed(b, 3))
+    with np.errstate(invalid="ignore"):
+        wanted = a.astype("f8") @ b.astype("f8")
+    assert np.array_equal(np.isnan(found), np.isnan(wanted))
+    assert np.array_equal(found[np.isinf(wanted)], wanted[np.isinf(wanted)])
+    finite = np.isfinite(wanted)
+    np.testing.assert_allclose(found[finite], wanted[finite], rtol=1e-4, atol=1e-4)
+
+
+@needs_unit
 def test_tiles_of_two_shapes_in_a_kernel() -> None:
     """The unit is told the shapes of the second one's registers, and the first one's again."""
     a = te.placeholder((2, 3, 32, 32), "bf16", name="a")

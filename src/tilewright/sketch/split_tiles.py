@@ -38,7 +38,8 @@ _HEIGHTS, _WIDTHS = (ROWS, 2 * ROWS), (SUMS, 2 * SUMS, 3 * SUMS)
 _MOST_PIECES = 64
 # For each core, of what is shared out.
 _PIECES_EACH = 8
-# Sums and depth that are worth the way to the unit, and the largest part of it that is filled up.
+# Rows, columns and steps of the depth from which on the unit is worth its way, and how many times
+# its innermost steps the filled ones may be.
 _LEAST, _MOST_FILLED = 16, 2.0
 # Cycles of a product of two registers, of a load of one from the first-level cache and from the
 # second, of a tile's sums, of an element that is split, and until workers begin what comes first.
@@ -168,7 +169,7 @@ class Bf16x6TilesSketch(Sketch):
         block = down * across * tile + again * down * height * depth * _SPLIT
         pieces, cores = high * wide, self._target.cores
         first = rows * depth * ~again + columns * depth * (not self._ahead) * 2
-        begin = _BEGIN * (~again + (not self._ahead))
+        begin = _BEGIN * (~again | (not self._ahead))
         total = block * turns(pieces, cores, spread=True) + first * _SPLIT / cores + begin
         return -np.log(total * (1 + pieces / 1000))
 

@@ -11,7 +11,7 @@ from refused_unit import without_the_unit
 from tilewright import te
 from tilewright.schedule.codegen.machine import host_features
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.splitting import part_of, split_array
+from tilewright.schedule.splitting import Taps, part_of, split_array
 
 needs_unit = pytest.mark.skipif("amx-bf16" not in host_features(), reason="no matrix unit")
 # Rows, columns and depth that tests multiply, and groups of the depth that are multiplied at once.
@@ -22,7 +22,7 @@ def product(parts: int, tile: tuple[int, int] = (32, 32)) -> Any:
     """Rows that are split in the kernel times columns that are split and packed."""
     rows, lanes = tile
     a = te.placeholder((M, K), "f32", name="a")
-    b = te.placeholder((N // lanes, K // 32, parts, 16, lanes, 2), "bf16", name="b")
+    b = te.placeholder((N // lanes, K // 32, parts, lanes // 16, 16, 16, 2), "bf16", name="b")
 
     def part(g: Any, s: Any, row: Any, e: Any) -> Any:
         return part_of(a[row, g * 32 + e].astype("f32"), parts, s)
@@ -34,7 +34,8 @@ def product(parts: int, tile: tuple[int, int] = (32, 32)) -> Any:
 
     def element(panel: Any, row: Any, lane: Any) -> Any:
         one = left[g, s, row, q * 2 + e].astype("f32")
-        return te.sum(one * b[panel, g, t, q, lane, e].astype("f32"), axis=axes)
+        other = b[panel, g, t, lane // 16, q, lane % 16, e]
+        return te.sum(one * other.astype("f32"), axis=axes)
 
     sums = te.compute((N // lanes, M, lanes), element, name="sums")
     c = te.compute((M, N), lambda i, j: sums[j // lanes, i, j % lanes], name="c")
@@ -52,8 +53,8 @@ def product(parts: int, tile: tuple[int, int] = (32, 32)) -> Any:
 
 def packed(b: np.ndarray, parts: int, lanes: int = 32) -> np.ndarray:
     """Columns as `product` reads them."""
-    pieces = split_array(b, parts).reshape(parts, K // 32, 16, 2, N // lanes, lanes)
-    return np.ascontiguousarray(pieces.transpose(4, 1, 0, 2, 5, 3))
+    pieces = split_array(b, parts).reshape(parts, K // 32, 16, 2, N // lanes, lanes // 16, 16)
+    return np.ascontiguousarray(pieces.transpose(4, 1, 0, 5, 2, 6, 3))
 
 
 def operands() -> tuple[np.ndarray, np.ndarray]:
@@ -104,7 +105,7 @@ def test_infinite_numbers_give_what_they_give_in_f32() -> None:
 def test_tiles_of_two_shapes_in_a_kernel() -> None:
     """The unit is told the shapes of the second one's registers, and the first one's again."""
     a = te.placeholder((2, 3, 32, 32), "bf16", name="a")
-    b = te.placeholder((2, 3, 16, 32, 2), "bf16", name="b")
+    b = te.placeholder((2, 3, 2, 16, 16, 2), "bf16", name="b")
 
     def sums(columns: int) -> Any:
         axes = [te.reduce_axis(n, name) for n, name in ((2, "g"), (16, "q"), (2, "e"))]
@@ -112,7 +113,7 @@ def test_tiles_of_two_shapes_in_a_kernel() -> None:
 
         def element(i: Any, j: Any) -> Any:
             one = a[g, s, i, q * 2 + e].astype("f32")
-            return te.sum(one * b[g, t, q, j, e].astype("f32"), axis=axes)
+            return te.sum(one * b[g, t, j // 16, q, j % 16, e].astype("f32"), axis=axes)
 
         return te.compute((32, columns), element, name=f"sums{columns}")
 
@@ -127,12 +128,80 @@ def test_tiles_of_two_shapes_in_a_kernel() -> None:
     rng = np.random.default_rng(0)
     x, y = (rng.standard_normal(shape).astype("f4") for shape in ((32, 64), (64, 32)))
     left = split_array(x, 3).reshape(3, 32, 2, 32).transpose(2, 0, 1, 3)
-    right = split_array(y, 3).reshape(3, 2, 16, 2, 32).transpose(1, 0, 2, 4, 3)
+    right = split_array(y, 3).reshape(3, 2, 16, 2, 2, 16).transpose(1, 0, 4, 2, 5, 3)
     built = te.build(schedule, [a, b, c], threads=1)
     assert built.assembly().count("ldtilecfg") == 3
     exact = x.astype("f8") @ y
     found = built(np.ascontiguousarray(left), np.ascontiguousarray(right))
     np.testing.assert_allclose(found, exact - exact[:, :16].repeat(2, 1), rtol=1e-5, atol=1e-5)
+
+
+# Windows of 3x2 points over lines of 9, of 3 with steps of 2 between them, and of 3x3 over every
+# second point of lines of 10: points by the rests of their places, 40 each.
+WINDOWS = [
+    (Taps(3, step=9), Taps(2)),
+    (Taps(3, dilation=2),),
+    (Taps(3, stride=2, step=5, phase=80), Taps(3, stride=2, phase=40)),
+]
+
+
+def sliding(window: tuple[Taps, ...]) -> Any:
+    """Tiles of 32 rows of an operand with windows that slide over it, times columns; both split."""
+    taps, rows = [one.count for one in window], 32 + sum(one.most for one in window)
+    a = te.placeholder((2, 3, rows, 32), "bf16", name="a")
+    b = te.placeholder((2, *taps, 3, 1, 16, 16, 2), "bf16", name="b")
+    over = [te.reduce_axis(count, f"w{i}") for i, count in enumerate(taps)]
+    axes = [te.reduce_axis(n, name) for n, name in ((2, "g"), (16, "q"), (2, "e"))]
+    g, q, e, s, t = axes = [*axes, te.reduce_axis(3, "s"), te.reduce_axis(3, "t")]
+
+    def element(row: Any, lane: Any) -> Any:
+        for one, tap in zip(window, over, strict=True):
+            row = row + one.offset(tap)
+        left = a[g, s, row, q * 2 + e].astype("f32")
+        right = b[(g, *over, t, lane // 16, q, lane % 16, e)].astype("f32")
+        return te.sum(left * right, axis=[g, *over, *axes[1:]])
+
+    c = te.compute((32, 16), element, name="c")
+    schedule = te.create_schedule(c)
+    schedule[c].tensorize(c.op.axis[0], te.intrinsics.split_matrix(16, 2, 32, 3, window))
+    return schedule, [a, b, c]
+
+
+def windows(window: tuple[Taps, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What `sliding` takes, and its sums."""
+    rng, taps = np.random.default_rng(0), [one.count for one in window]
+    x = rng.standard_normal((64, 32 + sum(one.most for one in window))).astype("f4")
+    y = rng.standard_normal((64, *taps, 16)).astype("f4")
+    sums = np.zeros((32, 16))
+    for place in np.ndindex(*taps):
+        first = sum(one.offset(tap) for one, tap in zip(window, place, strict=True))
+        sums += x[:, first : first + 32].T.astype("f8") @ y[(slice(None), *place)]
+    left = split_array(x, 3).reshape(3, 2, 32, -1).transpose(1, 0, 3, 2)
+    right = np.moveaxis(split_array(y, 3).reshape(3, 2, 16, 2, *taps, 1, 16), 0, 3 + len(taps))
+    # Of groups, pairs, ones, taps, parts, vectors and lanes.
+    right = np.moveaxis(np.moveaxis(right, 1, -2), 1, -1)
+    return np.ascontiguousarray(left), np.ascontiguousarray(right), sums
+
+
+@needs_unit
+@pytest.mark.parametrize("window", WINDOWS)
+def test_windows_slide_over_rows(window: tuple[Taps, ...]) -> None:
+    left, right, sums = windows(window)
+    found = te.build(*sliding(window), threads=1)(left, right)
+    np.testing.assert_allclose(found, sums, rtol=1e-5, atol=1e-4)
+
+
+@needs_unit
+def test_windows_without_the_unit() -> None:
+    without_the_unit(
+        "test_split_products",
+        """
+for window in WINDOWS:
+    left, right, sums = windows(window)
+    found = te.build(*sliding(window), threads=1)(left, right)
+    np.testing.assert_allclose(found, sums, rtol=1e-5, atol=1e-4)
+""",
+    )
 
 
 @pytest.mark.parametrize("pairs", [False, True])
@@ -142,14 +211,18 @@ def test_kernels_split_numbers_as_arrays_are(pairs: bool) -> None:
     x = np.random.default_rng(0).standard_normal(shape).astype("f4")
     x[0, :5] = np.inf, -np.inf, np.nan, 3.4e38, -3.4e38
     a = te.placeholder(shape, name="a")
-    axes = (3, 1, 32, 2) if pairs else (3, 1, 32)
-    c = te.compute(axes, lambda s, r, i, *e: part_of(a[(*e, i) if e else (r, i)], 3, s), name="c")
+    if pairs:
+        axes = 3, 2, 1, 16, 2
+        c = te.compute(axes, lambda s, v, _, i, e: part_of(a[e, v * 16 + i], 3, s), name="c")
+    else:
+        c = te.compute((3, 1, 32), lambda s, r, i: part_of(a[r, i], 3, s), name="c")
     plain = te.create_schedule(c)
     fast = te.create_schedule(c)
     intrinsic = te.intrinsics.split_pairs if pairs else te.intrinsics.split_rows
-    fast[c].reorder(c.op.axis[1], c.op.axis[0], *c.op.axis[2:])
+    row = c.op.axis[2 if pairs else 1]
+    fast[c].reorder(row, *(axis for axis in c.op.axis if axis is not row))
     fast[c].tensorize(c.op.axis[0], intrinsic(32, 3))
-    wanted = split_array(x.T if pairs else x[0], 3)[:, None]
+    wanted = split_array(x.T if pairs else x[0], 3).reshape(c.shape)
     for schedule in (plain, fast):
         found = te.build(schedule, [a, c], threads=1)(x)
         np.testing.assert_array_equal(found.astype("f4"), wanted.astype("f4"))

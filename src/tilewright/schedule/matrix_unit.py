@@ -109,6 +109,28 @@ def number(value: int) -> ir.Value:
     return arith.ConstantOp(ir.IntegerType.get_signless(8), value).result
 
 
+def further(pointer: ir.Value, size: int) -> ir.Value:
+    """A pointer so many bytes further on.
+
+    Args:
+        pointer: to memory.
+        size: bytes.
+    """
+    byte = ir.IntegerType.get_signless(8)
+    return llvm.GEPOp(llvm.PointerType.get(), pointer, [], [size], byte, None).result
+
+
+def prefetch(pointer: ir.Value) -> None:
+    """Fetch what will be read into the first-level cache; it need not be memory of the kernel's.
+
+    Args:
+        pointer: to it.
+    """
+    short = ir.IntegerType.get_signless(32)
+    how = (arith.ConstantOp(short, one).result for one in (0, 3, 1))
+    llvm.CallIntrinsicOp(None, "llvm.prefetch", [pointer, *how], [], [])
+
+
 def word(value: int) -> ir.Value:
     """A number of 64 bits.
 

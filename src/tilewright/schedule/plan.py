@@ -308,7 +308,7 @@ class Plan:
         if full:
             ranges: list[tuple[Expr, int]] = [(index(0), e) for e in shape]
         else:
-            ranges = self._needed_range(plan, shape)
+            ranges = _whole_tiles(stage, self._needed_range(plan, shape))
         plan.mins = tuple(r[0] for r in ranges)
         plan.extents = tuple(r[1] for r in ranges)
         if plan.handed and plan.parent is not None:
@@ -466,6 +466,20 @@ class Plan:
     def _touches(reader: StagePlan, axis: IterVar, fixed: set[Var]) -> bool:
         below = made_from(reader.stage.relations, {axis: 1})
         return any(below.get(leaf) and reader.loop_values[leaf] in fixed for leaf in reader.leaves)
+
+
+def _whole_tiles(stage: Stage, needed: list[tuple[Expr, int]]) -> list[tuple[Expr, int]]:
+    """What is computed of each axis of a result: where an intrinsic takes all of one, all of it,
+    even if less is read."""
+    axes, ranges = stage.compute.axis, list(needed)
+    for intrinsic in (marks.intrinsic for marks in stage.marks.values()):
+        taken = () if intrinsic is None else intrinsic.op.axis
+        for place, axis in enumerate(taken, len(axes) - len(taken)):
+            whole = place >= 0 and axis.dom == axes[place].dom
+            if whole and any(axes[place] is leaf for leaf in stage.leaf_iter_vars):
+                assert axis.dom is not None
+                ranges[place] = index(0), axis.dom[1]
+    return ranges
 
 
 def _placement(stage: Stage) -> Placed | None:

@@ -11,7 +11,9 @@ Datatype For Higher-Precision Computations", ARITH 2019.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, vector
@@ -26,24 +28,32 @@ from tilewright.schedule.matrix_shapes import MOST_TILES, ROW_BYTES, ROWS, SUMS,
 from tilewright.schedule.matrix_unit import (
     call,
     configuration,
+    further,
     granted,
     in_memory,
     number,
+    prefetch,
     shaped,
     word,
 )
-from tilewright.schedule.splitting import GROUP, LARGEST, PAIR, PRODUCTS, part_of
+from tilewright.schedule.splitting import GROUP, LARGEST, PAIR, PRODUCTS, Taps, part_of
 from tilewright.schedule.tensor import compute, placeholder, reduce_axis
 
 __all__ = ["split_matrix", "split_pairs", "split_rows"]
 
 _INSTRUCTION = "llvm.x86.tdpbf16ps"
+# A number that is known, or a value.
+Place: TypeAlias = "int | ir.Value"
 
 
-def split_matrix(lanes: int = 32, groups: int = 1, m: int = 32, parts: int = 3) -> TensorIntrinsic:
-    """`c[r, i] += sum of a[g, s, r, 2 q + e] * b[g, t, q, i, e]` of the parts `s` and `t` of f32
-    numbers, which are bf16, added up in f32, by AMX; of the pairs of parts those whose products
-    matter (see the module) are multiplied.
+def split_matrix(
+    lanes: int = 32, groups: int = 1, m: int = 32, parts: int = 3, window: Sequence[Taps] = ()
+) -> TensorIntrinsic:
+    """`c[r, 16 v + i] += sum of a[g, s, r, 2 q + e] * b[g, t, v, q, i, e]` of the parts `s` and `t`
+    of f32 numbers, which are bf16, added up in f32, by AMX; of the pairs of parts those whose
+    products matter (see the module) are multiplied. With a window, b has a dimension for each of
+    its taps behind g, and they, too, are summed over: a is read as many rows further on as their
+    offsets are together.
 
     Products smaller than 1.2e-38 are taken for 0. Products of parts, not of numbers, are rounded
     to f32: where a product of numbers overflows, the sum may be NaN instead of infinite.
@@ -53,6 +63,7 @@ def split_matrix(lanes: int = 32, groups: int = 1, m: int = 32, parts: int = 3) 
         groups: of 32 elements, that the sums are over.
         m: rows: a multiple of 16, or fewer.
         parts: that each number is split into: 2 or 3.
+        window: for each of its dimensions its taps.
 
     Returns:
         The intrinsic.
@@ -75,14 +86,20 @@ def split_matrix(lanes: int = 32, groups: int = 1, m: int = 32, parts: int = 3) 
             f"split_matrix: {m}x{lanes} sums and what they are computed from take {taken} "
             f"registers of {MOST_TILES}"
         )
-    a = placeholder((groups, parts, m, GROUP), "bf16", name="a")
-    b = placeholder((groups, parts, GROUP // PAIR, lanes, PAIR), "bf16", name="b")
+    reach, taps = sum(one.most for one in window), [one.count for one in window]
+    a = placeholder((groups, parts, m + reach, GROUP), "bf16", name="a")
+    wide = lanes // SUMS
+    b = placeholder((groups, *taps, parts, wide, GROUP // PAIR, SUMS, PAIR), "bf16", name="b")
     g, q, e = reduce_axis(groups, "g"), reduce_axis(GROUP // PAIR, "q"), reduce_axis(PAIR, "e")
     s, t = reduce_axis(parts, "s"), reduce_axis(parts, "t")
+    over = [reduce_axis(count, f"w{i}") for i, count in enumerate(taps)]
 
     def element(row: Expr, lane: Expr) -> Expr:
-        one, other = a[g, s, row, q * PAIR + e], b[g, t, q, lane, e]
-        total: Expr = functions.sum(cast("f32", one) * cast("f32", other), axis=[g, q, e, s, t])
+        for one, tap in zip(window, over, strict=True):
+            row = row + one.offset(tap)
+        left, right = a[g, s, row, q * PAIR + e], b[(g, *over, t, lane // SUMS, q, lane % SUMS, e)]
+        axes = [g, *over, q, e, s, t]
+        total: Expr = functions.sum(cast("f32", left) * cast("f32", right), axis=axes)
         return total
 
     c = compute((m, lanes), element, name="c")
@@ -100,11 +117,14 @@ def split_matrix(lanes: int = 32, groups: int = 1, m: int = 32, parts: int = 3) 
         if not builder.machine.features & frozenset(MATRIX_EXTENSIONS[_INSTRUCTION]):
             raise builder.unsupported("split_matrix", "a matrix unit (AMX)")
         left, right = inputs
-        tile = _SplitTile(builder, left, right, out, (m, lanes), groups, parts)
+        tile = _SplitTile(builder, left, right, out, (m, lanes), groups, parts, window)
         adds = phase == UPDATE
         builder.branch(granted(builder), lambda: tile.by_unit(adds), lambda: tile.in_vectors(adds))
 
-    return decl_tensor_intrin(c.op, emit, name=f"split_matrix_{m}x{lanes}x{groups}_{parts}")
+    name = f"split_matrix_{m}x{lanes}x{groups}_{parts}"
+    for one in window:
+        name += f"_{one.count}d{one.dilation}s{one.stride}x{one.step}p{one.phase}"
+    return decl_tensor_intrin(c.op, emit, name=name)
 
 
 def split_rows(lanes: int = 32, parts: int = 3) -> TensorIntrinsic:
@@ -126,8 +146,8 @@ def split_rows(lanes: int = 32, parts: int = 3) -> TensorIntrinsic:
 
 
 def split_pairs(lanes: int = 32, parts: int = 3) -> TensorIntrinsic:
-    """`c[s, 0, i, e]` are the parts `s` of the numbers `a[e, i]` of two rows: what `split_matrix`
-    takes as `b`.
+    """`c[s, v, 0, i, e]` are the parts `s` of the numbers `a[e, 16 v + i]` of two rows: what
+    `split_matrix` takes as `b`.
 
     Args:
         lanes: numbers of a row: a multiple of 16.
@@ -154,11 +174,16 @@ def _splitting(name: str, lanes: int, parts: int, rows: int) -> TensorIntrinsic:
     beside = () if rows == 1 else (rows,)
     a = placeholder((*beside, lanes), "f32", name="a")
 
-    def part(*axes: Expr) -> Expr:
-        s, _, i, *e = axes
-        return part_of(cast("f32", a[(*e, i)]), parts, s)
+    def row(s: Expr, _: Expr, i: Expr) -> Expr:
+        return part_of(cast("f32", a[i]), parts, s)
 
-    c = compute((parts, 1, lanes, *beside), part, name="c")
+    def pair(s: Expr, v: Expr, _: Expr, i: Expr, e: Expr) -> Expr:
+        return part_of(cast("f32", a[e, v * SUMS + i]), parts, s)
+
+    if rows == 1:
+        c = compute((parts, 1, lanes), row, name="c")
+    else:
+        c = compute((parts, lanes // SUMS, 1, SUMS, rows), pair, name="c")
 
     def emit(
         builder: IntrinsicBuilder,
@@ -176,7 +201,8 @@ def _splitting(name: str, lanes: int, parts: int, rows: int) -> TensorIntrinsic:
                     out.store(one, part, 0, first)
                     continue
                 mask = [n + SUMS * e for n in range(SUMS) for e in range(PAIR)]
-                out.store(vector.ShuffleOp(one, others[0], mask).result, part, 0, first, 0)
+                both = vector.ShuffleOp(one, others[0], mask).result
+                out.store(both, part, first // SUMS, 0, 0, 0)
 
     return decl_tensor_intrin(c.op, emit, name=f"{name}_{lanes}_{parts}")
 
@@ -219,10 +245,11 @@ class _SplitTile:
         shape: tuple[int, int],
         groups: int,
         parts: int,
+        window: Sequence[Taps],
     ) -> None:
         self._builder, self._left, self._right, self._out = builder, left, right, out
         self._m, self._lanes = shape
-        self._groups, self._parts = groups, parts
+        self._groups, self._parts, self._window = groups, parts, tuple(window)
         rows, columns = range(0, self._m, ROWS), range(0, self._lanes, SUMS)
         self._sums = {(r, i): n for n, (r, i) in enumerate((r, i) for r in rows for i in columns)}
         first = len(self._sums)
@@ -247,30 +274,87 @@ class _SplitTile:
                 self._load(register, self._out, *place)
             else:
                 call("tilezero", number(register))
-        self._builder.loop(self._groups, 1, [], lambda at, _: self._group(at))
+        self._builder.loop(self._groups, 1, [], lambda at, _: self._taps(at, [], self._products))
         for place, register in self._sums.items():
             where = self._out.pointer(*place)
             call("tilestored64", number(register), where, self._row_bytes(self._out))
         if before != registers:
             call("ldtilecfg", in_memory(self._builder, before))
 
-    def _group(self, at: ir.Value) -> Sequence[ir.Value]:
-        """What a group of elements adds to the sums."""
+    def _taps(
+        self,
+        group: ir.Value,
+        taps: Sequence[Place],
+        each: Callable[[ir.Value, Sequence[Place], Sequence[ir.Value]], Sequence[ir.Value]],
+        sums: Sequence[ir.Value] = (),
+    ) -> Sequence[ir.Value]:
+        """What is done for each tap of the dimensions that are left, with what it makes of sums."""
+        left = self._window[len(taps) :]
+        if not left:
+            return each(group, taps, sums)
+        if len(left) > 1:
+            return self._builder.loop(
+                left[0].count,
+                1,
+                list(sums),
+                lambda tap, now: self._taps(group, [*taps, tap], each, now),
+            )
+        for tap in range(left[0].count):
+            sums = each(group, [*taps, tap], sums)
+        return sums
+
+    def _row(self, first: Place, taps: Sequence[Place]) -> Place:
+        """The row of the left operand that taps read for a row of the sums."""
+        for one, tap in zip(self._window, taps, strict=True):
+            offset = one.offset(tap) if isinstance(tap, int) else self._offset(one, tap)
+            if isinstance(first, int) and isinstance(offset, int):
+                first += offset
+            else:
+                first = arith.AddIOp(self._index(first), self._index(offset)).result
+        return first
+
+    def _offset(self, taps: Taps, tap: ir.Value) -> ir.Value:
+        def times(value: ir.Value, by: int) -> ir.Value:
+            return arith.MulIOp(value, self._index(by)).result
+
+        if taps.stride == 1:
+            return times(tap, taps.dilation * taps.step)
+        place, stride = times(tap, taps.dilation), self._index(taps.stride)
+        phase = times(arith.RemUIOp(place, stride).result, taps.phase)
+        return arith.AddIOp(phase, times(arith.DivUIOp(place, stride).result, taps.step)).result
+
+    def _index(self, value: Place) -> ir.Value:
+        return self._builder.index(value) if isinstance(value, int) else value
+
+    def _products(
+        self, group: ir.Value, taps: Sequence[Place], _: Sequence[ir.Value]
+    ) -> Sequence[ir.Value]:
+        """What a group of elements adds to the sums at a tap."""
         before: tuple[int | None, int | None] = (None, None)
+        # The columns of the next group or tap lie behind these: the unit has too few registers to
+        # load them from the second cache while it multiplies.
+        size = self._parts * GROUP * self._lanes * 2
+        products = len(PRODUCTS[self._parts]) * len(self._sums)
+        here = self._right.pointer(group, *taps, 0, 0, 0, 0, 0)
+        each = -(-size // ROW_BYTES // products)
+        lines = (further(here, size + place) for place in range(0, size, ROW_BYTES))
         for mine, its in PRODUCTS[self._parts]:
             if mine != before[0]:
                 for first, register in self._rows.items():
-                    self._load(register, self._left, at, mine, first, 0)
+                    self._load(register, self._left, group, mine, self._row(first, taps), 0)
             if its != before[1]:
                 for first, register in self._columns.items():
-                    self._load(register, self._right, at, its, 0, first, 0)
+                    vector_ = first // SUMS
+                    self._load(register, self._right, group, *taps, its, vector_, 0, 0, 0)
             before = mine, its
             for (row, column), register in self._sums.items():
                 factors = self._rows[row], self._columns[column]
                 call("tdpbf16ps", *map(number, (register, *factors)))
+                for line in itertools.islice(lines, each):
+                    prefetch(line)
         return ()
 
-    def _load(self, register: int, view: BufferView, *place: int | ir.Value) -> None:
+    def _load(self, register: int, view: BufferView, *place: Place) -> None:
         call("tileloadd64", number(register), view.pointer(*place), self._row_bytes(view))
 
     def _row_bytes(self, view: BufferView) -> ir.Value:
@@ -299,32 +383,38 @@ class _SplitTile:
         """A vector of sums of a row, from its first column on."""
         builder = self._builder
 
-        def group(g: ir.Value, sums: list[ir.Value]) -> Sequence[ir.Value]:
+        def group(
+            g: ir.Value, taps: Sequence[Place], sums: Sequence[ir.Value]
+        ) -> Sequence[ir.Value]:
+            own_row = self._row(row, taps)
+
             def pair(q: ir.Value, sums: list[ir.Value]) -> Sequence[ir.Value]:
                 (total,) = sums
                 place = arith.MulIOp(q, builder.index(PAIR)).result
                 for e in range(PAIR):
                     at = arith.AddIOp(place, builder.index(e)).result
-                    one = builder.splat(self._number(g, row, at), SUMS)
-                    own = builder.multiply(one, self._numbers(g, q, first, e), "f32")
+                    one = builder.splat(self._number(g, own_row, at), SUMS)
+                    own = builder.multiply(one, self._numbers((g, *taps), q, first, e), "f32")
                     total = builder.add(total, own, "f32")
                 return [total]
 
-            return builder.loop(GROUP // PAIR, 1, sums, pair)
+            return builder.loop(GROUP // PAIR, 1, list(sums), pair)
 
-        (made,) = builder.loop(self._groups, 1, [start], group)
+        (made,) = builder.loop(
+            self._groups, 1, [start], lambda g, sums: self._taps(g, [], group, sums)
+        )
         return made
 
-    def _number(self, group: ir.Value, row: ir.Value, at: ir.Value) -> ir.Value:
+    def _number(self, group: ir.Value, row: Place, at: ir.Value) -> ir.Value:
         """A number of the left operand."""
         parts = [self._left.load(group, s, row, at) for s in range(self._parts)]
         return self._sum([self._builder.cast(one, "bf16", "f32") for one in parts])
 
-    def _numbers(self, group: ir.Value, pair: ir.Value, first: int, e: int) -> ir.Value:
-        """Numbers of a row of the right operand."""
+    def _numbers(self, where: Sequence[Place], pair: ir.Value, first: int, e: int) -> ir.Value:
+        """Numbers of a row of the right operand, of a group at a tap."""
         parts = []
         for t in range(self._parts):
-            both = self._right.load(group, t, pair, first, 0, lanes=PAIR * SUMS)
+            both = self._right.load(*where, t, first // SUMS, pair, 0, 0, lanes=PAIR * SUMS)
             own = vector.ShuffleOp(both, both, list(range(e, PAIR * SUMS, PAIR))).result
             parts.append(self._builder.cast(own, "bf16", "f32"))
         return self._sum(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -74,3 +75,45 @@ def split_array(array: NDArray[Any], parts: int) -> NDArray[Any]:
             made.append(held.astype(ml_dtypes.bfloat16))
             array = array - made[-1].astype(np.float32)
     return np.stack(made)
+
+
+@dataclass(frozen=True)
+class Taps:
+    """The taps of a window along one dimension of an image whose points are rows of an operand.
+
+    count, dilation, stride: of the window. step: how many rows the next point is further on, of
+    those of the same phase: the points with the same rest by the stride. phase: how many the next
+    phase is.
+    """
+
+    count: int
+    dilation: int = 1
+    stride: int = 1
+    step: int = 1
+    phase: int = 0
+
+    @property
+    def reach(self) -> int:
+        """Points of a phase that the last tap is further on than the first, at most."""
+        return (self.count - 1) * self.dilation // self.stride
+
+    @property
+    def phases(self) -> int:
+        """How many phases there are."""
+        return min(self.stride, (self.count - 1) * self.dilation + 1)
+
+    @property
+    def most(self) -> int:
+        """A bound of all offsets."""
+        return (self.phases - 1) * self.phase + self.reach * self.step
+
+    def offset(self, tap: Any) -> Any:
+        """How many rows a tap is further on than the first.
+
+        Args:
+            tap: a number, or an index.
+        """
+        if self.stride == 1:
+            return tap * (self.dilation * self.step)
+        place = tap * self.dilation
+        return place % self.stride * self.phase + place // self.stride * self.step

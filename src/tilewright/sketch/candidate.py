@@ -22,13 +22,9 @@ from tilewright.sketch.interface import SiteExpression, SketchedKernel
 from tilewright.sketch.packing import PACKED_AHEAD_BYTES, Packing
 from tilewright.target import Target
 
-# By how much larger constants may become that IREE evaluates ahead.
-_LARGER_FLAG = "--iree-opt-const-expr-max-size-increase-threshold"
 # Elements that buffers between kernels have at least where a candidate is tried: host code for
 # another size takes longer to compile than a kernel.
 _LEAST_BETWEEN = 1 << 22
-# What it is told for programs whose kernels multiply constants by matrices.
-_MULTIPLIED_AHEAD_BYTES = 1 << 27
 
 
 class SketchError(TilewrightError):
@@ -118,25 +114,13 @@ def check_kernel(expression: SiteExpression, kernel: SketchedKernel) -> None:
             )
     for position, packing in kernel.packings.items():
         added = packing.added * bits(wanted[position].dtype) // 8
-        most = _MULTIPLIED_AHEAD_BYTES if any(packing.matrices) else PACKED_AHEAD_BYTES
-        if added > most:
+        if added > PACKED_AHEAD_BYTES:
             raise SketchError(
                 f"argument {position} grows by {added} bytes when it is packed: the compiler packs "
-                f"ahead what grows by at most {most}"
+                f"ahead what grows by at most {PACKED_AHEAD_BYTES}"
             )
         if not (position < len(expression.constant) and expression.constant[position]):
             raise SketchError(f"argument {position} is packed and is no constant")
-
-
-def larger_constants(flags: Sequence[str]) -> tuple[str, ...]:
-    """What lets the compiler evaluate ahead what is multiplied by matrices.
-
-    Args:
-        flags: the user's own, which come first.
-    """
-    if any(flag.startswith(_LARGER_FLAG) for flag in flags):
-        return ()
-    return (f"{_LARGER_FLAG}={_MULTIPLIED_AHEAD_BYTES}",)
 
 
 def room(size: int, plain: int) -> int:

@@ -14,6 +14,7 @@ from tilewright.target import Target
 _MODULES = (
     "matrix_tiles",
     "split_tiles",
+    "split_windows",
     "dot_tiles",
     "dot_windows",
     "elementwise",

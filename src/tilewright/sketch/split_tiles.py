@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from tilewright.schedule.splitting import GROUP, PAIR, PRODUCTS, part_of
 from tilewright.schedule.tensor import ComputeOp, Tensor, TensorRead, compute, reduce_axis
 from tilewright.sketch.contraction import MatrixOperand, contraction_of, sizes_of
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
-from tilewright.sketch.packing import PACKED_AHEAD_BYTES, Packing, split_dimensions
+from tilewright.sketch.packing import Packing, split_dimensions
 from tilewright.sketch.result_tiles import cut_in_tiles, result_of
 from tilewright.sketch.structure import extent, source_read
 from tilewright.sketch.tile_operand import BY_BLOCK, FIRST, tiles_of
@@ -46,6 +47,67 @@ _LEAST, _MOST_FILLED = 16, 2.0
 _PRODUCT, _NEAR, _FAR, _SUMS, _SPLIT, _BEGIN = 16.0, 8.0, 24.0, 40.0, 2.0, 2e5
 
 
+def unit_of(target: Target) -> None:
+    """See that a processor has the unit.
+
+    Args:
+        target: has the processor.
+
+    Raises:
+        Unfit: it has none.
+    """
+    if "amx-bf16" not in {name.strip("+") for name in target.features.split(",")}:
+        raise Unfit("the processor has no matrix unit for bf16")
+
+
+@dataclass(frozen=True)
+class SplitWork:
+    """What a kernel of split numbers has to do; each an array over configurations, or a number.
+
+    parts: that numbers are split into. rows, columns: of a tile. down, across: tiles of a piece.
+    groups, at_once: of 32 steps of the depth, those of a sum, and those that a tile is computed
+    over at once. again: how often each is read and multiplied further on. kept: bytes that a piece
+    goes over again and again. split, first: numbers that a piece splits, and that are split before
+    all pieces. pieces: that are shared out. begins: how often workers are waited for.
+    """
+
+    parts: int
+    rows: Any
+    columns: Any
+    down: Any
+    across: Any
+    groups: int
+    at_once: Any
+    kept: Any
+    split: Any
+    pieces: Any
+    again: float = 1.0
+    first: Any = 0
+    begins: Any = 0
+
+    def cycles(self, target: Target) -> FloatArray:
+        """About how many cycles it takes: those of the products and of what is loaded for them; of
+        sums that are added to in memory; of splitting; pieces that are not shared out evenly.
+
+        Args:
+            target: has the caches and cores.
+        """
+        height, width = self.rows, self.columns
+        registers, factors = height * width / ROWS / SUMS, height / ROWS + width / SUMS
+        products, size = len(PRODUCTS[self.parts]), 2 * self.parts * GROUP
+        near = np.minimum(height, width) * self.at_once * size < target.l1_bytes / 2
+        loads = factors * (self.parts + 1) * np.where(near, (_NEAR + _FAR) / 2, _FAR)
+        step = np.maximum(products * registers * _PRODUCT, loads) + loads / 2
+        step *= np.where(self.kept > target.l2_bytes * 0.75, 1.3, 1.0)
+        times = np.where(self.at_once == self.groups, 1, self.groups / self.at_once)
+        tile = step * self.groups * self.again + registers * _SUMS * times
+        piece = self.down * self.across * tile + self.split * _SPLIT
+        total = piece * turns(self.pieces, target.cores, spread=True)
+        total += self.first * _SPLIT / target.cores + _BEGIN * self.begins
+        cycles: FloatArray = total * (1 + self.pieces / 1000)
+        return cycles
+
+
 class Bf16x6TilesSketch(Sketch):
     """Tiles of up to 32x32 sums. Columns are split and packed ahead where they are constant, else
     first; rows are split and copied.
@@ -60,8 +122,7 @@ class Bf16x6TilesSketch(Sketch):
     parts: ClassVar[int] = 3
 
     def __init__(self, site: SiteExpression, target: Target) -> None:
-        if "amx-bf16" not in {name.strip("+") for name in target.features.split(",")}:
-            raise Unfit("the processor has no matrix unit for bf16")
+        unit_of(target)
         self._form = form = contraction_of(site)
         self._target = target
         rows, columns, depth = form.sizes
@@ -79,8 +140,6 @@ class Bf16x6TilesSketch(Sketch):
         self._groups = sizes_of(form.depth[:-1]) * self._filled // GROUP
         packing = self._packing(SUMS)
         self._ahead = packing is not None
-        if packing is not None and 4 * packing.added > PACKED_AHEAD_BYTES:
-            raise Unfit(f"its columns grow by more than {PACKED_AHEAD_BYTES} bytes where split")
         widths = tuple(n for n in _WIDTHS if n == SUMS or columns >= n)
         if not self._ahead:
             widths = tuple(n for n in widths if columns % n == 0)
@@ -144,8 +203,7 @@ class Bf16x6TilesSketch(Sketch):
         return found[int(np.argmax(self._prior(found)))]
 
     def _prior(self, configurations: Any) -> FloatArray:
-        """Cycles of the products and of what is loaded for them; of sums that are added to in
-        memory; of splitting; pieces that are not shared out evenly."""
+        """See `SplitWork`."""
         values = [dict(one.items) for one in configurations]
         height, width, high, wide, groups = (
             np.array([one[name] for one in values], dtype=np.float64)
@@ -153,25 +211,25 @@ class Bf16x6TilesSketch(Sketch):
         )
         rows, columns, _ = self._form.sizes
         again = np.array([one["copy"] == BY_BLOCK for one in values])
-        registers, factors = height * width / ROWS / SUMS, height / ROWS + width / SUMS
         down = np.ceil(np.ceil(rows / height) / high)
         across = np.ceil(columns / width) / wide
-        products, size = len(PRODUCTS[self.parts]), 2 * self.parts * GROUP
-        whole = groups == self._groups
-        near = np.minimum(height, width) * groups * size < self._target.l1_bytes / 2
-        loads = factors * (self.parts + 1) * np.where(near, (_NEAR + _FAR) / 2, _FAR)
-        step = np.maximum(products * registers * _PRODUCT, loads) + loads / 4
-        # What a block of the result goes over again and again.
-        kept = across * width * groups * size + ~whole * down * height * across * width * 4
-        step *= np.where(kept > self._target.l2_bytes * 0.75, 1.3, 1.0)
-        tile = step * self._groups + registers * _SUMS * np.where(whole, 1, self._groups / groups)
+        sums = (groups < self._groups) * down * height * across * width * 4
         depth = self._groups * GROUP
-        block = down * across * tile + again * down * height * depth * _SPLIT
-        pieces, cores = high * wide, self._target.cores
-        first = rows * depth * ~again + columns * depth * (not self._ahead) * 2
-        begin = _BEGIN * (~again | (not self._ahead))
-        total = block * turns(pieces, cores, spread=True) + first * _SPLIT / cores + begin
-        return -np.log(total * (1 + pieces / 1000))
+        work = SplitWork(
+            self.parts,
+            height,
+            width,
+            down,
+            across,
+            self._groups,
+            groups,
+            across * width * groups * 2 * self.parts * GROUP + sums,
+            again * down * height * depth,
+            high * wide,
+            first=rows * depth * ~again + columns * depth * (not self._ahead) * 2,
+            begins=~again | (not self._ahead),
+        )
+        return -np.log(work.cycles(self._target))
 
     def schedule(self, configuration: Configuration) -> SketchedKernel:
         """See :meth:`Sketch.schedule`."""
@@ -200,7 +258,7 @@ class Bf16x6TilesSketch(Sketch):
 
         def element(panel: Expr, tile: Expr, row: Expr, lane: Expr) -> Expr:
             a = TensorRead(left, (g, s, tile * height + row, q * PAIR + e)).astype("f32")
-            b = TensorRead(right, (panel, g, t, q, lane, e)).astype("f32")
+            b = TensorRead(right, (panel, g, t, lane // SUMS, q, lane % SUMS, e)).astype("f32")
             total: Expr = summed(a * b, axis=[g, q, e, s, t])
             return total
 
@@ -242,8 +300,8 @@ class Bf16x6TilesSketch(Sketch):
                 rows_split.compute_at(stage, piece)
         if isinstance(right.op, ComputeOp):
             copy = schedule[right]
-            across, block, part, pair, lane, one = copy.op.axis
-            copy.reorder(across, block, pair, part, lane, one)
+            across, block, part, vector, pair, lane, one = copy.op.axis
+            copy.reorder(across, block, pair, part, vector, lane, one)
             copy.tensorize(part, intrinsics.split_pairs(lanes, self.parts))
             copy.parallel(across)
         return SketchedKernel(schedule, (*arguments, output), packings)
@@ -278,12 +336,14 @@ class Bf16x6TilesSketch(Sketch):
         """Parts of columns in panels, pairs of steps beside each other."""
         own = self._form.sizes[1]
 
-        def part(panel: Expr, group: Expr, number: Expr, pair: Expr, lane: Expr, one: Expr) -> Expr:
+        def part(*axes: Expr) -> Expr:
+            panel, group, number, vector, pair, lane, one = axes
             step = group * GROUP + pair * PAIR + one
-            at = self._at(self._form.right, panel * lanes + lane, step)
+            at = self._at(self._form.right, panel * lanes + vector * SUMS + lane, step)
             return part_of(at, self.parts, number)
 
-        shape = (tiles_of(own, lanes), self._groups, self.parts, GROUP // PAIR, lanes, PAIR)
+        vectors = lanes // SUMS, GROUP // PAIR, SUMS
+        shape = (tiles_of(own, lanes), self._groups, self.parts, *vectors, PAIR)
         made: Tensor = compute(shape, part, name="right.panels")
         return made
 
@@ -298,18 +358,19 @@ class Bf16x6TilesSketch(Sketch):
         (column,) = form.right.tile
         *outer, inner = form.depth
         parts: dict[Expr, tuple[int, ...]] = {axis: (extent(axis),) for axis in outer}
-        parts[column] = (tiles_of(extent(column), lanes), lanes)
+        parts[column] = (tiles_of(extent(column), lanes), lanes // SUMS, SUMS)
         parts[inner] = (self._filled // GROUP, GROUP // PAIR, PAIR)
         by_axis = split_dimensions(read, parts)
         if by_axis is None:
             return None
         first, ones = by_axis.first, by_axis.ones
+        at = first[column]
         order = [first[axis] for axis in (column, *outer, inner)]
         return Packing(
             by_axis.pad,
             by_axis.split,
-            (*ones, *order, first[inner] + 1, first[column] + 1, first[inner] + 2),
-            joined=(len(ones) + 1, len(outer) + 1, 1, 1, 1),
+            (*ones, *order, at + 1, first[inner] + 1, at + 2, first[inner] + 2),
+            joined=(len(ones) + 1, len(outer) + 1, 1, 1, 1, 1),
             terms=(self.parts, 2),
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.errors import UserError
 from tilewright.files import check_writable_file, write_file
-from tilewright.sketch.candidate import larger_constants
+from tilewright.sketch.packing import PACKED_AHEAD_FLAG
 from tilewright.sketch.spec_tasks import ReadSpecRequest, read_spec
 from tilewright.spec.report import SpecReport
 from tilewright.target import SPEC_FLAG, parse_target
@@ -23,6 +23,7 @@ from tilewright.tuning.proof import Claim, ConfigurationChange, Proof, ProofStag
 from tilewright.tuning.variants import (
     PREPROCESSING_FLAG,
     Variant,
+    packed_ahead,
     preprocessing_spec,
     relocate_preprocessing,
     with_spec_flags,
@@ -162,15 +163,14 @@ def resolve_tuned(given: Path, target: str | None, iree_flags: Sequence[str]) ->
     try:
         options = manifest["options"]
         own = _harmless(manifest["variant_flags"], given, iree_flags)
-        variant = Variant(str(manifest["variant"]), own)
         if (moved := given / PREPROCESSING).is_file():
             # The folder may have been moved since.
             own = relocate_preprocessing(own, moved.absolute())
-            variant = replace(variant, flags=own)
         flags = (*_harmless(options["iree_flags"], given, iree_flags), *iree_flags)
+        if not packed_ahead(flags):
+            own = tuple(flag for flag in own if flag != PACKED_AHEAD_FLAG)
+        variant = Variant(str(manifest["variant"]), own)
         chosen = target or str(options["target"])
-        if options.get("accuracy") == "relaxed" and not parse_target(chosen).is_gpu:
-            flags = (*larger_constants(flags), *flags)
         compiler = str(manifest["compiler"])
     except (KeyError, TypeError) as error:
         raise UserError(
@@ -224,13 +224,6 @@ def other_variant(tuned: TunedSpec, report: SpecReport) -> tuple[str, ...]:
         notes.append(
             f"the spec was made for the variant {variant}: give the result folder, or its flags "
             "with --iree-flag"
-        )
-    wanted = larger_constants(tuned.iree_flags)
-    if report.header.get("accuracy") == "relaxed" and wanted:
-        notes.append(
-            "the spec was made with --accuracy relaxed, and without its flag what is computed of "
-            f"weights alone may be computed in every run: give the result folder, or "
-            f"--iree-flag={wanted[0]}"
         )
     return tuple(notes)
 

@@ -20,7 +20,6 @@ from tilewright.measure.compile_worker import compile_pool
 from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.jobs import JobRunner, Reply, Request, WorkerFailure, WorkerTask
 from tilewright.measure.remote import parse_runner
-from tilewright.sketch.candidate import larger_constants
 from tilewright.target import Target, fallback_of
 from tilewright.toolchain import Toolchain, check_versions, installed_version
 from tilewright.tuning.events import Event, Listener, Note, ignore
@@ -88,8 +87,6 @@ class OpenProgram:
             The flags of the program's input, the target, the user, the variant and the spec.
         """
         plain = (*self.program.input_flags, *self.target.flags, *self.options.iree_flags)
-        if self.options.accuracy == "relaxed" and not self.target.is_gpu:
-            plain = (*larger_constants(self.options.iree_flags), *plain)
         with_spec = (f"{self.target.spec_flag}{spec}",) if spec is not None else ()
         return (*plain, *variant.flags, *with_spec)
 

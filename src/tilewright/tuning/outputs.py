@@ -398,7 +398,7 @@ def _write_files(
         shutil.copyfile(program.path, staging / source.name)
     for _, path in program.parameters:
         shutil.copyfile(path, staging / Path(path).name)
-    variant_flags = final.build.as_compiled.flags
+    variant_flags = final.build.as_compiled(context.options.iree_flags).flags
     preprocessing = preprocessing_spec(variant_flags)
     if preprocessing is not None:
         _copy_spec(context, Path(preprocessing), staging / PREPROCESSING, evidence)

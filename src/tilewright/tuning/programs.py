@@ -29,7 +29,7 @@ from tilewright.tuning.candidate_trial import NOT_VERIFIED, CandidateTester, Ref
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.roundings import Roundings
-from tilewright.tuning.variants import PREPROCESSING_FLAG, Variant, without_spec
+from tilewright.tuning.variants import PREPROCESSING_FLAG, Variant, packed_ahead, without_spec
 
 # A program is a chain of many roundings; its outputs are compared as one sum of this many terms.
 PROGRAM_REDUCTION_LENGTH = 1 << 16
@@ -96,12 +96,15 @@ class Build:
         """Whether it compiled."""
         return self.vmfb is not None
 
-    @property
-    def as_compiled(self) -> Variant:
-        """The variant with the preprocessing spec that the program is compiled with."""
+    def as_compiled(self, given: Sequence[str]) -> Variant:
+        """The variant with the preprocessing spec that the program is compiled with.
+
+        Args:
+            given: the user's flags, which hold where they say what kernels would need.
+        """
         if self.preprocessing is None:
             return self.variant
-        own = without_spec(self.variant.flags)
+        own = (*packed_ahead(given), *without_spec(self.variant.flags))
         return replace(self.variant, flags=(f"{PREPROCESSING_FLAG}={self.preprocessing}", *own))
 
 
@@ -120,7 +123,7 @@ def compile_program(
         The program, or why there is none.
     """
     vmfb = programs_folder(context) / f"{wanted.name}.vmfb"
-    flags = context.flags(wanted.as_compiled, wanted.spec)
+    flags = context.flags(wanted.as_compiled(context.options.iree_flags), wanted.spec)
     outcome = context.toolchain.compile(context.program.path, vmfb, flags, timeout_s=timeout_s)
     if outcome.ok:
         step = WITH_KERNELS if wanted.preprocessing is not None else PLAIN

@@ -44,7 +44,7 @@ def in_sequence(programs: Programs, company: Company) -> Company | None:
     name = f"{build.name}_in_sequence"
     before = programs.folder / f"{name}.before.mlir"
     spec = programs.folder / f"{name}.preprocessing.mlir"
-    flags = context.flags(build.as_compiled, build.spec)
+    flags = context.flags(build.as_compiled(context.options.iree_flags), build.spec)
     (read,) = programs.toolchain.compile_many(
         [
             CompileJob(

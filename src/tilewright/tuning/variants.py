@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import UnknownNameError, UserError, did_you_mean
+from tilewright.sketch.packing import PACKED_AHEAD_FLAG
 from tilewright.tuning.effort import Effort
 
 PREPROCESSING_FLAG = "--iree-preprocessing-transform-spec-filename"
@@ -235,10 +236,22 @@ def with_spec_flags(flags: Sequence[str], named: Sequence[str]) -> tuple[str, ..
 
     Args:
         flags: of a whole program's compile.
-        named: flags that name specs; one for preprocessing stands in for that of `flags`.
+        named: flags that name specs; one for preprocessing stands in for that of `flags`, and comes
+            with what its kernels need.
     """
-    replaced = any(flag.startswith(f"{PREPROCESSING_FLAG}=") for flag in named)
-    return (*(without_spec(flags) if replaced else flags), *named)
+    if not any(flag.startswith(f"{PREPROCESSING_FLAG}=") for flag in named):
+        return (*flags, *named)
+    return (*without_spec(flags), *packed_ahead((*flags, *named)), *named)
+
+
+def packed_ahead(flags: Sequence[str]) -> tuple[str, ...]:
+    """What lets the compiler evaluate ahead what kernels make of constants.
+
+    Args:
+        flags: those that are there: where they say how much constants may grow, that holds.
+    """
+    name = PACKED_AHEAD_FLAG.partition("=")[0]
+    return () if any(flag.startswith(f"{name}=") for flag in flags) else (PACKED_AHEAD_FLAG,)
 
 
 def flags_key(flags: Sequence[str]) -> str:

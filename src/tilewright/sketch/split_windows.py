@@ -1,0 +1,416 @@
+"""Convolutions of f32 by a matrix unit that multiplies bf16 (AMX of x86), without a copy for each
+window: each piece of the result splits the lines of the image that it reads (`schedule.splitting`),
+and tiles slide over what they are split into.
+
+The padded points of those lines lie behind each other, the channels of a group beside each other,
+so that what a tap multiplies is a run of rows, and the same run further on for the next tap. Sums
+are of padded points, too: those at the edge of a line are computed and not read. Windows with a
+stride find the points of each rest by it behind each other.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tilewright.schedule.expr import Expr, binary, const, index
+from tilewright.schedule.functions import if_then_else
+from tilewright.schedule.functions import sum as summed
+from tilewright.schedule.matrix_shapes import MOST_TILES, ROWS, SUMS, split_tiles_taken
+from tilewright.schedule.schedule import create_schedule
+from tilewright.schedule.splitting import GROUP, PAIR, Taps, part_of
+from tilewright.schedule.tensor import (
+    ComputeOp,
+    IterVar,
+    Tensor,
+    TensorRead,
+    compute,
+    reads,
+    reduce_axis,
+)
+from tilewright.schedule.walk import transform
+from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
+from tilewright.sketch.packing import Packing, split_dimensions
+from tilewright.sketch.sliding import sliding_reduction
+from tilewright.sketch.split_tiles import SplitWork, unit_of
+from tilewright.sketch.structure import axes_of, extent, factors, rewritten
+from tilewright.sketch.tile_operand import tiles_of
+from tilewright.space.arrays import FloatArray
+from tilewright.space.constraints import Constraint
+from tilewright.space.knobs import TileKnob
+from tilewright.space.pipeline import Unfit, space_near
+from tilewright.target import Target
+from tilewright.trial import Configuration
+
+_HEIGHTS, _WIDTHS = (ROWS, 2 * ROWS), (SUMS, 2 * SUMS, 3 * SUMS)
+_MOST_PIECES, _MOST_FILLED = 64, 2.0
+
+
+class Bf16x6WindowsSketch(Sketch):
+    """Tiles of up to 32x32 sums, of points of several lines and of channels; filters are split and
+    packed ahead.
+
+    Knobs: `rows` and `columns` of a tile; `lines`, of the result that a piece has, for which it
+    splits those of the image; `column_pieces`, into how many pieces the channels are cut; `groups`,
+    of 32 channels of the image, that a tile is computed over at once.
+    """
+
+    name = "bf16x6-windows"
+    parts: ClassVar[int] = 3
+
+    def __init__(self, site: SiteExpression, target: Target) -> None:
+        unit_of(target)
+        self._target, self._found = target, sliding_reduction(site)
+        found = self._found
+        if found.phases or any(dim.is_grouped for dim in found.dims) or found.filter is None:
+            raise Unfit("its windows have phases, groups or no filter")
+        if found.filter_input is None or len(found.outputs) != 1:
+            raise Unfit("its filters are not known ahead, or have several dimensions")
+        (self._column,) = found.outputs
+        if found.order[-1] is not self._column or extent(self._column) < SUMS:
+            raise Unfit(f"its channels are not innermost in the result, or fewer than {SUMS}")
+        self._points = [dim for dim in found.dims if _size(dim.data) > 1]
+        channels = [dim for dim in found.dims if dim.data is None and _size(dim.reduced) > 1]
+        self._channels = [dim.reduced for dim in channels if dim.reduced is not None]
+        self._window = [
+            dim.reduced
+            for dim in self._points
+            if dim.reduced is not None and _size(dim.reduced) > 1
+        ]
+        summed_up = [axis for axis in found.op.reduce_axis if extent(axis) > 1]
+        if not self._channels or len(self._channels) + len(self._window) < len(summed_up):
+            raise Unfit("it has no channels, or lines of one point")
+        if any(dim.dilation > 1 for dim in channels):
+            raise Unfit("the channels of a point do not lie beside each other")
+        self._check_products()
+        self._inner = extent(self._channels[-1])
+        self._filled = tiles_of(self._inner, GROUP) * GROUP
+        if self._filled > _MOST_FILLED * self._inner:
+            raise Unfit(f"a point has {self._inner} channels")
+        outer = self._channels[:-1]
+        self._groups = int(np.prod([extent(a) for a in outer], dtype=int)) * self._filled // GROUP
+        self._packing(SUMS)
+        self._choose()
+
+    def _choose(self) -> None:
+        """The space of knobs."""
+        columns = extent(self._column)
+        widths = tuple(n for n in _WIDTHS if n == SUMS or columns >= n)
+        wide = {
+            width: [p for p in range(1, _MOST_PIECES + 1) if tiles_of(columns, width) % p == 0]
+            for width in widths
+        }
+        all_lines = _size(self._points[0].data)
+        points = int(np.prod([_size(dim.data) for dim in self._points]))
+        counts = [
+            n
+            for n in range(1, all_lines + 1)
+            if all_lines % n == 0 and all_lines // n <= _MOST_PIECES
+        ]
+        # What a piece keeps of the image fits the second cache, as far as lines can be cut.
+        fit = [n for n in counts if self._image_bytes(n) <= self._target.l2_bytes]
+        counts = fit or counts[:1]
+        knobs = (
+            TileKnob("rows", tuple(n for n in _HEIGHTS if n == ROWS or points >= n)),
+            TileKnob("columns", widths),
+            TileKnob("lines", tuple(counts)),
+            TileKnob("column_pieces", tuple(sorted(set().union(*wide.values())))),
+            TileKnob(
+                "groups", tuple(n for n in range(1, self._groups + 1) if self._groups % n == 0)
+            ),
+        )
+        rules = (
+            Constraint(
+                "tile in registers",
+                ("rows", "columns"),
+                lambda r, c: split_tiles_taken(r, c) <= MOST_TILES,
+                lambda r, c: f"{r}x{c} sums are more than the unit's registers hold",
+            ),
+            Constraint(
+                "column_pieces of tiles",
+                ("column_pieces", "columns"),
+                lambda p, c: p in wide[c],
+                lambda p, c: f"{tiles_of(columns, c)} tiles are no {p} equal pieces",
+            ),
+        )
+        made: list[dict[str, Any]] = [{}]
+        for knob in knobs:
+            made = [{**one, knob.name: value} for one in made for value in knob.values]
+            known = set(made[0])
+            held = [rule for rule in rules if set(rule.knobs) <= known]
+            made = [one for one in made if all(rule.holds(one) for rule in held)]
+        all_of = [Configuration.of(one) for one in made]
+        start = all_of[int(np.argmax(self._prior(all_of)))]
+        self.space = space_near(self.name, knobs, rules, start, prior_many=self._prior)
+
+    def _check_products(self) -> None:
+        """Raises Unfit for what adds up anything but products of the image and the filters."""
+        found = self._found
+        own = [p for p in factors(found.body) if any(r is found.image for r in reads(p))]
+        rest = [p for p in factors(found.body) if all(p is not one for one in own)]
+        plain = len(own) == 1 and len(rest) == 1 and rest[0] is found.filter
+        if not plain or found.op.outputs[0].dtype != "f32":
+            raise Unfit("it does not add up products of two numbers of f32")
+        self._factor = own[0]
+        here = transform(own[0], lambda e: const(0, "f32") if e is found.image else None)
+        axes = (*found.op.axis, *found.op.reduce_axis)
+        if axes_of(here, axes) or own[0].dtype != "f32" or found.image.dtype != "f32":
+            raise Unfit("what is multiplied is no function of one number of the image")
+
+    def _taps(self, lines: int, rows: int) -> tuple[list[Taps], int, int]:
+        """How the taps of each dimension of points read a piece of so many lines; tiles of a
+        piece; rows of each phase."""
+        sizes = [lines, *(_size(dim.data) for dim in self._points[1:])]
+        counts = [_size(dim.reduced) for dim in self._points]
+        plain = [
+            Taps(count, dim.dilation, dim.stride)
+            for count, dim in zip(counts, self._points, strict=True)
+        ]
+        steps = [1]
+        for size, one in reversed(list(zip(sizes[1:], plain[1:], strict=True))):
+            steps.insert(0, steps[0] * (size + one.reach))
+        last = sum((size - 1) * step for size, step in zip(sizes, steps, strict=True))
+        tiles = last // rows + 1
+        reach = sum(one.reach * step for one, step in zip(plain, steps, strict=True))
+        each = tiles_of(tiles * rows + reach, steps[0]) * steps[0]
+        made, phase = list[Taps](), each
+        for one, step in reversed(list(zip(plain, steps, strict=True))):
+            made.insert(0, Taps(one.count, one.dilation, one.stride, step, phase))
+            phase *= one.phases
+        return made, tiles, each
+
+    def _image_bytes(self, lines: int) -> int:
+        taps, _, each = self._taps(lines, ROWS)
+        phases = int(np.prod([one.phases for one in taps]))
+        return phases * each * self._groups * GROUP * 2 * self.parts
+
+    def _prior(self, configurations: Any) -> FloatArray:
+        """See `split_tiles.SplitWork`."""
+        values = [dict(one.items) for one in configurations]
+        height, width, lines, wide, groups = (
+            np.array([one[name] for one in values], dtype=np.float64)
+            for name in ("rows", "columns", "lines", "column_pieces", "groups")
+        )
+        shapes = [self._taps(int(n), int(r)) for n, r in zip(lines, height, strict=True)]
+        down = np.array([tiles for _, tiles, _ in shapes], dtype=np.float64)
+        image = np.array([self._image_bytes(int(n)) for n in lines], dtype=np.float64)
+        window = float(np.prod([extent(axis) for axis in self._window]))
+        size = 2 * self.parts * GROUP
+        work = SplitWork(
+            self.parts,
+            height,
+            width,
+            down,
+            np.ceil(extent(self._column) / width) / wide,
+            self._groups,
+            groups,
+            image + width * groups * window * size,
+            image / 2 / self.parts,
+            _size(self._points[0].data) / lines * wide,
+            again=window,
+        )
+        return -np.log(work.cycles(self._target))
+
+    def schedule(self, configuration: Configuration) -> SketchedKernel:
+        """See :meth:`Sketch.schedule`."""
+        # The intrinsics write operations of MLIR.
+        from tilewright.schedule import intrinsics
+
+        values: dict[str, Any] = dict(configuration.items)
+        found, height, lanes = self._found, values["rows"], values["columns"]
+        panels = tiles_of(extent(self._column), lanes)
+        taps, tiles, each = self._taps(values["lines"], height)
+        window = [one for one in taps if one.count > 1]
+        packing, position = self._packing(lanes), found.filter_input
+        assert position is not None
+        right = packing.placeholder(found.site.inputs[position])
+        pieces = _size(self._points[0].data) // values["lines"]
+        points = self._flat_image(values["lines"], taps, each, pieces)
+        left = _split(points, self._groups, self.parts)
+        over = [reduce_axis(one.count, f"w{i}") for i, one in enumerate(window)]
+        g, q, e = (
+            reduce_axis(size, name)
+            for size, name in ((self._groups, "g"), (GROUP // PAIR, "q"), (PAIR, "e"))
+        )
+        s, t = reduce_axis(self.parts, "s"), reduce_axis(self.parts, "t")
+
+        def element(piece: Expr, panel: Expr, tile: Expr, row: Expr, lane: Expr) -> Expr:
+            place = tile * height + row
+            for one, tap in zip(window, over, strict=True):
+                place = place + one.offset(tap)
+            a = TensorRead(left, (piece, g, s, place, q * PAIR + e)).astype("f32")
+            b = TensorRead(right, (panel, g, *over, t, lane // SUMS, q, lane % SUMS, e)).astype(
+                "f32"
+            )
+            total: Expr = summed(a * b, axis=[g, *over, q, e, s, t])
+            return total
+
+        sums: Tensor = compute((pieces, panels, tiles, height, lanes), element, name="sums")
+        output = self._output(sums, values["lines"], taps)
+        schedule = create_schedule(output)
+        kept = {sums, left, points, output}
+        for stage in schedule.stages:
+            if isinstance(stage.op, ComputeOp) and not kept & set(stage.op.outputs):
+                stage.compute_inline()
+        result = schedule[output]
+        # Axes of one step stay where they are, outside.
+        axes = {
+            old: axis
+            for old, axis in zip(found.order, result.op.axis, strict=True)
+            if old is not None
+        }
+        mine = [axes[dim.data] for dim in self._points if dim.data is not None]
+        piece, line = result.split(mine[0], values["lines"])
+        panel, lane = result.split(axes[self._column], lanes)
+        part, panel = result.split(panel, panels // values["column_pieces"])
+        rest = [a for a in result.op.axis if a not in mine and a is not axes[self._column]]
+        result.reorder(*rest, piece, part, panel, line, *mine[1:], lane)
+        for axis in (*rest, piece, part):
+            result.parallel(axis)
+        result.vectorize(lane)
+        stage = schedule[sums]
+        stage.set_scope("local")
+        stage.compute_at(result, panel)
+        own_piece, across, down, row, lane = stage.op.axis
+        whole_depth, *others = stage.op.reduce_axis
+        outer, inner = stage.split(whole_depth, values["groups"])
+        stage.reorder(outer, own_piece, across, down, row, lane, inner, *others)
+        dot = intrinsics.split_matrix(lanes, values["groups"], height, self.parts, window)
+        stage.tensorize(row, dot)
+        self._place_image(schedule, left, points, (result, part), taps[0].step)
+        arguments = list(found.site.inputs)
+        arguments[position] = right
+        return SketchedKernel(schedule, (*arguments, output), {position: packing})
+
+    def _place_image(
+        self, schedule: Any, left: Tensor, points: Tensor, at: tuple[Any, IterVar], step: int
+    ) -> None:
+        """Each piece splits the image line by line."""
+        from tilewright.schedule import intrinsics
+
+        split = schedule[left]
+        split.set_scope("local")
+        split.compute_at(*at)
+        piece, group, part, row, lane = split.op.axis
+        line, row = split.split(row, step)
+        split.reorder(piece, line, row, group, part, lane)
+        split.tensorize(part, intrinsics.split_rows(GROUP, self.parts))
+        copy = schedule[points]
+        copy.set_scope("local")
+        copy.compute_at(split, line)
+        copy.vectorize(copy.split(copy.op.axis[-1], SUMS)[1])
+
+    def _flat_image(self, lines: int, taps: Sequence[Taps], each: int, pieces: int) -> Tensor:
+        """The padded points of the lines that each piece reads, by phases, with their channels,
+        filled up to whole groups."""
+        found = self._found
+        phases = int(np.prod([one.phases for one in taps]))
+        shape = (pieces, phases * each, self._groups * GROUP)
+        sizes = found.image.tensor.shape
+        extents = {dim.data: size for dim, size in zip(found.dims, sizes, strict=True)}
+
+        def element(piece: Expr, row: Expr, channel: Expr) -> Expr:
+            at: dict[IterVar | None, Expr] = {}
+            outer = 1
+            for number, (dim, one) in enumerate(zip(self._points, taps, strict=True)):
+                place = row % each // one.step
+                place = place % (outer // one.step) if number else piece * lines + place
+                outer = one.step
+                phase = row // one.phase % one.phases if one.phases > 1 else index(0)
+                last = index(extents[dim.data] - 1)
+                at[dim.data] = binary("min", place * one.stride + phase, last)
+            left, step = channel // self._filled, channel % self._filled
+            for axis in reversed(self._channels[:-1]):
+                at[axis], left = left % extent(axis), left // extent(axis)
+            at[self._channels[-1]] = step
+            where = tuple(
+                at.get(dim.data if _size(dim.data) > 1 else dim.reduced, index(0))
+                for dim in found.dims
+            )
+            read = TensorRead(found.image.tensor, where)
+            value = transform(self._factor, lambda e: read if e is found.image else None)
+            if self._filled > self._inner:
+                value = if_then_else(step < self._inner, value, const(0, "f32"))
+            return value
+
+        made: Tensor = compute(shape, element, name="points")
+        return made
+
+    def _packing(self, lanes: int) -> Packing:
+        """Of the filters: panels of channels, for each group of those of the image the window's
+        points, their parts, and pairs of channels beside each other."""
+        found = self._found
+        assert found.filter is not None
+        *outer, inner = self._channels
+        parts: dict[Expr, tuple[int, ...]] = {a: (extent(a),) for a in (*outer, *self._window)}
+        parts[self._column] = (tiles_of(extent(self._column), lanes), lanes // SUMS, SUMS)
+        parts[inner] = (self._filled // GROUP, GROUP // PAIR, PAIR)
+        by_axis = split_dimensions(found.filter, parts)
+        if by_axis is None:
+            raise Unfit("a dimension of its filters is none of the windows'")
+        first, ones = by_axis.first, by_axis.ones
+        column = first[self._column]
+        taps = [first[axis] for axis in self._window]
+        order = [first[axis] for axis in (self._column, *outer, inner)]
+        return Packing(
+            by_axis.pad,
+            by_axis.split,
+            (*ones, *order, *taps, column + 1, first[inner] + 1, column + 2, first[inner] + 2),
+            joined=(len(ones) + 1, len(outer) + 1, *(1 for _ in taps), 1, 1, 1, 1),
+            terms=(self.parts, 2 + len(taps)),
+        )
+
+    def _output(self, sums: Tensor, lines: int, taps: Sequence[Taps]) -> Tensor:
+        """The site's output, of these sums."""
+        found = self._found
+        old = found.op.outputs[0]
+        height, lanes = sums.shape[-2:]
+
+        def element(indices: Sequence[Expr]) -> Expr:
+            at = dict(zip(found.op.axis, indices, strict=True))
+            column = at[self._column]
+            row: Expr = index(0)
+            first, *rest = (at[dim.data] for dim in self._points if dim.data is not None)
+            for place, one in zip((first % lines, *rest), taps, strict=True):
+                row = row + place * one.step
+            where = first // lines, column // lanes, row // height, row % height, column % lanes
+            return TensorRead(sums, where)
+
+        if found.site.output.op is found.op:
+            made: Tensor = compute(
+                old.shape, lambda *axes: element(axes), name=f"{old.name}.result"
+            )
+            return made
+        return rewritten(found.site.output, {old: element})
+
+
+def _size(axis: IterVar | None) -> int:
+    return 1 if axis is None else extent(axis)
+
+
+def _split(points: Tensor, groups: int, parts: int) -> Tensor:
+    """Numbers of points, split, those of a group of channels beside each other."""
+    pieces, rows, _ = points.shape
+
+    def part(piece: Expr, group: Expr, number: Expr, row: Expr, step: Expr) -> Expr:
+        read = TensorRead(points, (piece, row, group * GROUP + step))
+        return part_of(read, parts, number)
+
+    made: Tensor = compute((pieces, groups, parts, rows, GROUP), part, name="image.parts")
+    return made
+
+
+class Bf16x3WindowsSketch(Bf16x6WindowsSketch):
+    """Three products of two parts each."""
+
+    name = "bf16x3-windows"
+    is_exact = False
+    parts = 2
+
+
+_SKETCHES = (Bf16x6WindowsSketch, Bf16x3WindowsSketch)
+# Their kernels ask the system for the unit as Linux wants to be asked.
+SKETCHES: tuple[type[Sketch], ...] = _SKETCHES if sys.platform == "linux" else ()

@@ -1,0 +1,124 @@
+"""Convolutions of f32 from parts of bf16, without a copy for each window."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from nest_evaluator import evaluate
+from sketch_cases import unscheduled
+from test_dot_tiles import UNIT, VNNI
+from window_cases import convolution, depthwise
+
+from tilewright import te
+from tilewright.schedule.codegen.machine import host_features
+from tilewright.sketch.generators import sketches
+from tilewright.sketch.interface import SiteExpression
+from tilewright.sketch.split_windows import Bf16x3WindowsSketch, Bf16x6WindowsSketch
+from tilewright.space.pipeline import Unfit
+from tilewright.trial import Configuration
+
+needs_unit = pytest.mark.skipif("amx-bf16" not in host_features(), reason="no matrix unit")
+# Of images of these sizes; lines that are pieces, and columns that fill no tile; steps between
+# points that are read, and between windows; channels that fill no group.
+CASES = {
+    "lines": convolution((4, 7), 32, 20, pad=1),
+    "a line": convolution((19,), 32, 16, kernel=5, pad=2),
+    "dilated": convolution((6, 9), 32, 16, dilation=2),
+    "strided": convolution((6, 9), 32, 33, stride=2, pad=1),
+    "far strided": convolution((7, 13), 32, 16, kernel=2, stride=3),
+    "few channels": convolution((4, 5), 24, 16, pad=1),
+    "more channels": convolution((3, 5), 80, 16, pad=1),
+    "space": convolution((3, 3, 4), 32, 16, kernel=2),
+}
+
+
+def operands(site: SiteExpression) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(one.shape).astype("f4") for one in site.inputs]
+
+
+def given(kernel: Any, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    return [
+        kernel.packings[i].of(one) if i in kernel.packings else one for i, one in enumerate(arrays)
+    ]
+
+
+@pytest.mark.parametrize("name", ["dilated", "far strided", "space"])
+def test_convolutions(name: str) -> None:
+    site = CASES[name]
+    sketch = Bf16x6WindowsSketch(site, UNIT)
+    rng = np.random.default_rng(0)
+    assert np.isfinite(sketch.space.prior_many(sketch.space.sample(rng, 8))).all()
+    arrays = operands(site)
+    kernel = sketch.schedule(sketch.space.default)
+    (found,) = evaluate(kernel.lower().program, given(kernel, arrays), "random")
+    np.testing.assert_allclose(found, unscheduled(site, arrays), rtol=1e-4, atol=1e-4)
+
+
+def computed(sketch: Any, configuration: Configuration, arrays: list[np.ndarray]) -> np.ndarray:
+    kernel = sketch.schedule(configuration)
+    built = te.build(kernel.schedule, kernel.arguments, threads=2)
+    assert "tdpbf16ps" in built.assembly()
+    found: np.ndarray = built(*given(kernel, arrays))
+    return found
+
+
+@needs_unit
+@pytest.mark.parametrize("name", CASES)
+def test_what_the_unit_computes(name: str) -> None:
+    site = CASES[name]
+    arrays = operands(site)
+    wanted = unscheduled(site, arrays)
+    for kind, bound in ((Bf16x6WindowsSketch, 2e-6), (Bf16x3WindowsSketch, 2e-4)):
+        sketch = kind(site, UNIT)
+        for configuration in (
+            sketch.space.default,
+            *sketch.space.sample(np.random.default_rng(0), 1),
+        ):
+            found = computed(sketch, configuration, arrays)
+            assert np.max(np.abs(found - wanted)) < bound * np.max(wanted), configuration
+
+
+@needs_unit
+def test_a_piece_has_all_lines_or_a_part_of_them() -> None:
+    site = convolution((6, 5), 64, 32, pad=1)
+    sketch = Bf16x6WindowsSketch(site, UNIT)
+    arrays = operands(site)
+    wanted = unscheduled(site, arrays)
+    default = dict(sketch.space.default.items)
+    for lines, groups, pieces in ((6, 2, 1), (3, 1, 2), (1, 2, 2)):
+        values = {**default, "columns": 16, "lines": lines, "groups": groups}
+        configuration = Configuration.of({**values, "column_pieces": pieces})
+        assert not sketch.space.violations(configuration)
+        found = computed(sketch, configuration, arrays)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("site", "target", "why"),
+    [
+        (CASES["lines"], VNNI, "no matrix unit"),
+        (convolution((4, 4), 32, 16, kernel=1), UNIT, "no operand is read through sliding"),
+        (convolution((4, 4), 32, 16, last=False), UNIT, "not innermost in the result"),
+        (convolution((4, 4), 32, 8), UNIT, "fewer than 16"),
+        (convolution((4, 4), 3, 16), UNIT, "a point has 3 channels"),
+        (convolution((4, 4), 32, 16, constant=False), UNIT, "filters are not known ahead"),
+        (convolution((4, 4), 32, 16, dtype="i8"), UNIT, "products of two numbers of f32"),
+        (depthwise((4, 4), 32), UNIT, "have several dimensions"),
+    ],
+)
+def test_what_it_is_not_for(site: Any, target: Any, why: str) -> None:
+    with pytest.raises(Unfit, match=why):
+        Bf16x6WindowsSketch(site, target)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="kernels ask Linux for the unit")
+def test_two_parts_are_for_relaxed_accuracy() -> None:
+    strict, relaxed = (
+        {one.name for one in sketches(CASES["lines"], UNIT, exact=exact)} for exact in (True, False)
+    )
+    assert "bf16x6-windows" in strict
+    assert relaxed - strict >= {"bf16x3-windows"}

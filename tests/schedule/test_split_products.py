@@ -238,8 +238,8 @@ def test_parts_are_the_number() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"lanes": 24}, "lanes and m must be multiples of 16"),
-        ({"m": 24}, "m may be from 2 to 15"),
+        ({"lanes": 24}, "lanes must be a multiple of 16"),
+        ({"m": 27}, "m from 2 to 16 or equal parts of up to 16"),
         ({"parts": 4}, "4 parts"),
         ({"m": 32, "lanes": 48}, "take 11 registers of 8"),
     ],

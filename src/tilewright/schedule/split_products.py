@@ -61,7 +61,7 @@ def split_matrix(
     Args:
         lanes: of c: a multiple of 16.
         groups: of 32 elements, that the sums are over.
-        m: rows: a multiple of 16, or fewer.
+        m: rows: 2 to 16, or equal parts of up to 16 each.
         parts: that each number is split into: 2 or 3.
         window: for each of its dimensions its taps.
 
@@ -73,10 +73,10 @@ def split_matrix(
 
         s[C].tensorize(row, te.intrinsics.split_matrix(32, 4, 32))
     """
-    if lanes % SUMS or lanes < SUMS or m < 2 or (m > ROWS and m % ROWS) or groups < 1:
+    if lanes % SUMS or lanes < SUMS or m < 2 or m % -(-m // ROWS) or groups < 1:
         raise ScheduleError(
-            f"split_matrix: lanes={lanes}, groups={groups}, m={m}; lanes and m must be "
-            f"multiples of {SUMS} (m may be from 2 to {ROWS - 1}, too), and groups at least 1"
+            f"split_matrix: lanes={lanes}, groups={groups}, m={m}; lanes must be a multiple of "
+            f"{SUMS}, m from 2 to {ROWS} or equal parts of up to {ROWS}, and groups at least 1"
         )
     if parts not in PRODUCTS:
         raise ScheduleError(f"split_matrix: {parts} parts (allowed: 2 or 3)")
@@ -250,7 +250,8 @@ class _SplitTile:
         self._builder, self._left, self._right, self._out = builder, left, right, out
         self._m, self._lanes = shape
         self._groups, self._parts, self._window = groups, parts, tuple(window)
-        rows, columns = range(0, self._m, ROWS), range(0, self._lanes, SUMS)
+        self._high = self._m // -(-self._m // ROWS)
+        rows, columns = range(0, self._m, self._high), range(0, self._lanes, SUMS)
         self._sums = {(r, i): n for n, (r, i) in enumerate((r, i) for r in rows for i in columns)}
         first = len(self._sums)
         self._rows = {r: first + n for n, r in enumerate(rows)}
@@ -262,8 +263,8 @@ class _SplitTile:
         Args:
             adds: to what is in memory.
         """
-        high = min(self._m, ROWS)
-        of_rows = dict.fromkeys([*self._sums.values(), *self._rows.values()], (high, ROW_BYTES))
+        shape = self._high, ROW_BYTES
+        of_rows = dict.fromkeys([*self._sums.values(), *self._rows.values()], shape)
         of_columns = dict.fromkeys(self._columns.values(), (GROUP // PAIR, ROW_BYTES))
         registers = configuration({**of_rows, **of_columns})
         before = shaped(self._builder, registers)
@@ -331,13 +332,9 @@ class _SplitTile:
     ) -> Sequence[ir.Value]:
         """What a group of elements adds to the sums at a tap."""
         before: tuple[int | None, int | None] = (None, None)
-        # The columns of the next group or tap lie behind these: the unit has too few registers to
-        # load them from the second cache while it multiplies.
-        size = self._parts * GROUP * self._lanes * 2
-        products = len(PRODUCTS[self._parts]) * len(self._sums)
-        here = self._right.pointer(group, *taps, 0, 0, 0, 0, 0)
-        each = -(-size // ROW_BYTES // products)
-        lines = (further(here, size + place) for place in range(0, size, ROW_BYTES))
+        lines = self._lines_ahead(group, taps)
+        each = -(-len(lines) // len(PRODUCTS[self._parts]) // len(self._sums))
+        ahead = iter(lines)
         for mine, its in PRODUCTS[self._parts]:
             if mine != before[0]:
                 for first, register in self._rows.items():
@@ -350,9 +347,23 @@ class _SplitTile:
             for (row, column), register in self._sums.items():
                 factors = self._rows[row], self._columns[column]
                 call("tdpbf16ps", *map(number, (register, *factors)))
-                for line in itertools.islice(lines, each):
-                    prefetch(line)
+                for pointer, size in itertools.islice(ahead, each):
+                    prefetch(further(pointer, size))
         return ()
+
+    def _lines_ahead(self, group: ir.Value, taps: Sequence[Place]) -> list[tuple[ir.Value, int]]:
+        """Where what is multiplied next begins, by the lines of the cache: the unit has too few
+        registers to load it from the second one while it multiplies. The columns of the next group
+        or tap lie behind these; rows of the next tap are mostly those of this one."""
+        size = self._parts * GROUP * self._lanes * 2
+        here = self._right.pointer(group, *taps, 0, 0, 0, 0, 0)
+        lines = [(here, size + place) for place in range(0, size, ROW_BYTES)]
+        if not self._window:
+            step = self._left.strides[-4] * 2
+            for part in range(self._parts):
+                rows = self._left.pointer(group, part, 0, 0)
+                lines += [(rows, step + place * ROW_BYTES) for place in range(self._m)]
+        return lines
 
     def _load(self, register: int, view: BufferView, *place: Place) -> None:
         call("tileloadd64", number(register), view.pointer(*place), self._row_bytes(view))

@@ -35,16 +35,20 @@ from tilewright.space.turns import turns
 from tilewright.target import Target
 from tilewright.trial import Configuration
 
-_HEIGHTS, _WIDTHS = (ROWS, 2 * ROWS), (SUMS, 2 * SUMS, 3 * SUMS)
+_WIDTHS = SUMS, 2 * SUMS, 3 * SUMS
 _MOST_PIECES = 64
 # For each core, of what is shared out.
 _PIECES_EACH = 8
 # Rows, columns and steps of the depth from which on the unit is worth its way, and how many times
 # its innermost steps the filled ones may be.
 _LEAST, _MOST_FILLED = 16, 2.0
-# Cycles of a product of two registers, of a load of one from the first-level cache and from the
-# second, of a tile's sums, of an element that is split, and until workers begin what comes first.
-_PRODUCT, _NEAR, _FAR, _SUMS, _SPLIT, _BEGIN = 16.0, 8.0, 24.0, 40.0, 2.0, 2e5
+# Cycles of a product of two registers, until it is added to its sums, of a load of a register from
+# the first-level cache and from the second, of a byte from beyond, of a tile's sums, of a number
+# that is split, and until workers begin what comes first.
+_PRODUCT, _LATENCY, _NEAR, _FAR, _BYTE = 16.0, 52.0, 8.0, 24.0, 0.12
+_SUMS, _SPLIT, _BEGIN = 150.0, 2.0, 2e5
+# Of the second-level cache, what numbers that are read again and again may take.
+_KEPT = 0.75
 
 
 def unit_of(target: Target) -> None:
@@ -60,15 +64,30 @@ def unit_of(target: Target) -> None:
         raise Unfit("the processor has no matrix unit for bf16")
 
 
+def heights_of(counts: Sequence[int]) -> tuple[int, ...]:
+    """Rows of tiles: one or two full registers, or equal ones that rows fill best.
+
+    Args:
+        counts: of rows, of different pieces.
+    """
+    found = set()
+    for rows in counts:
+        for most, step in ((ROWS, 1), (2 * ROWS, 2)):
+            some = range(most, most // 2, -step)
+            found |= {most, min(some, key=lambda n: tiles_of(rows, n) * n)}
+    return tuple(sorted(n for n in found if n <= max(ROWS, *counts)))
+
+
 @dataclass(frozen=True)
 class SplitWork:
     """What a kernel of split numbers has to do; each an array over configurations, or a number.
 
     parts: that numbers are split into. rows, columns: of a tile. down, across: tiles of a piece.
     groups, at_once: of 32 steps of the depth, those of a sum, and those that a tile is computed
-    over at once. again: how often each is read and multiplied further on. kept: bytes that a piece
-    goes over again and again. split, first: numbers that a piece splits, and that are split before
-    all pieces. pieces: that are shared out. begins: how often workers are waited for.
+    over at once. again: how often each is read and multiplied further on. far: bytes that a piece
+    reads and writes beyond the second cache. split, first: numbers that a piece splits, and that
+    are split before all pieces. pieces: that are shared out. begins: how often workers are waited
+    for.
     """
 
     parts: int
@@ -78,7 +97,7 @@ class SplitWork:
     across: Any
     groups: int
     at_once: Any
-    kept: Any
+    far: Any
     split: Any
     pieces: Any
     again: float = 1.0
@@ -93,15 +112,17 @@ class SplitWork:
             target: has the caches and cores.
         """
         height, width = self.rows, self.columns
-        registers, factors = height * width / ROWS / SUMS, height / ROWS + width / SUMS
+        registers = np.ceil(height / ROWS) * width / SUMS
+        high = height / np.ceil(height / ROWS)
+        factors = height / ROWS + width / SUMS
         products, size = len(PRODUCTS[self.parts]), 2 * self.parts * GROUP
         near = np.minimum(height, width) * self.at_once * size < target.l1_bytes / 2
         loads = factors * (self.parts + 1) * np.where(near, (_NEAR + _FAR) / 2, _FAR)
-        step = np.maximum(products * registers * _PRODUCT, loads) + loads / 2
-        step *= np.where(self.kept > target.l2_bytes * 0.75, 1.3, 1.0)
+        product = np.maximum(registers * _PRODUCT * high / ROWS, _LATENCY)
+        step = np.maximum(products * product, loads) + loads / 2
         times = np.where(self.at_once == self.groups, 1, self.groups / self.at_once)
         tile = step * self.groups * self.again + registers * _SUMS * times
-        piece = self.down * self.across * tile + self.split * _SPLIT
+        piece = self.down * self.across * tile + self.split * _SPLIT + self.far * _BYTE
         total = piece * turns(self.pieces, target.cores, spread=True)
         total += self.first * _SPLIT / target.cores + _BEGIN * self.begins
         cycles: FloatArray = total * (1 + self.pieces / 1000)
@@ -153,7 +174,7 @@ class Bf16x6TilesSketch(Sketch):
         }
         pieces = sorted(set().union(*wide.values()))
         knobs = (
-            TileKnob("rows", tuple(n for n in _HEIGHTS if rows >= n)),
+            TileKnob("rows", heights_of([rows])),
             TileKnob("columns", widths),
             TileKnob("row_pieces", tuple(range(1, min(most, _MOST_PIECES) + 1))),
             TileKnob("column_pieces", tuple(pieces)),
@@ -213,8 +234,16 @@ class Bf16x6TilesSketch(Sketch):
         again = np.array([one["copy"] == BY_BLOCK for one in values])
         down = np.ceil(np.ceil(rows / height) / high)
         across = np.ceil(columns / width) / wide
-        sums = (groups < self._groups) * down * height * across * width * 4
-        depth = self._groups * GROUP
+        depth, size = self._groups * GROUP, 2 * self.parts
+        # Of a block: its rows, columns and sums, in bytes.
+        left = down * height * depth * size
+        far = across * width * depth * size + ~again * left
+        sums = down * height * across * width * 4
+        at_once = (groups == self._groups) | self._goes_by_panels(down * height)
+        most = self._target.l2_bytes * _KEPT
+        piece = np.where(at_once, left, left * groups / self._groups)
+        far += np.where(piece >= most, left * (across - 1), 0)
+        far += np.where(~at_once & (piece + sums >= most), 2 * sums * self._groups / groups, 0)
         work = SplitWork(
             self.parts,
             height,
@@ -223,7 +252,7 @@ class Bf16x6TilesSketch(Sketch):
             across,
             self._groups,
             groups,
-            across * width * groups * 2 * self.parts * GROUP + sums,
+            far,
             again * down * height * depth,
             high * wide,
             first=rows * depth * ~again + columns * depth * (not self._ahead) * 2,
@@ -242,7 +271,7 @@ class Bf16x6TilesSketch(Sketch):
         tiles, panels = tiles_of(rows, height), tiles_of(columns, lanes)
         each = tiles_of(tiles, values["row_pieces"])
         tiles = tiles_of(tiles, each) * each
-        left = self._left(tiles * height)
+        left = self._left(tiles, height)
         arguments, packings = list(form.site.inputs), {}
         packing, position = self._packing(lanes), form.right.position
         if packing is not None and position is not None:
@@ -257,7 +286,7 @@ class Bf16x6TilesSketch(Sketch):
         s, t = reduce_axis(self.parts, "s"), reduce_axis(self.parts, "t")
 
         def element(panel: Expr, tile: Expr, row: Expr, lane: Expr) -> Expr:
-            a = TensorRead(left, (g, s, tile * height + row, q * PAIR + e)).astype("f32")
+            a = TensorRead(left, (tile, g, s, row, q * PAIR + e)).astype("f32")
             b = TensorRead(right, (panel, g, t, lane // SUMS, q, lane % SUMS, e)).astype("f32")
             total: Expr = summed(a * b, axis=[g, q, e, s, t])
             return total
@@ -275,7 +304,9 @@ class Bf16x6TilesSketch(Sketch):
         stage = schedule[sums]
         stage.set_scope("local")
         whole = values["groups"] == self._groups
-        stage.compute_at(schedule[output], result.outers[0] if whole else result.blocks[-1])
+        by_panel = self._goes_by_panels(each * height)
+        panel = result.outers[-1] if by_panel else result.blocks[-1]
+        stage.compute_at(schedule[output], result.outers[0] if whole else panel)
         across, down, row, lane = stage.op.axis
         whole_depth, *others = stage.op.reduce_axis
         piece, inner = stage.split(whole_depth, values["groups"])
@@ -283,18 +314,18 @@ class Bf16x6TilesSketch(Sketch):
         dot = intrinsics.split_matrix(lanes, values["groups"], height, self.parts)
         stage.tensorize(row, dot)
         rows_split = schedule[left]
-        block, part, one, step = rows_split.op.axis
-        rows_split.reorder(block, one, part, step)
+        tile, block, part, one, step = rows_split.op.axis
+        rows_split.reorder(tile, block, one, part, step)
         if self._is_read(form.left):
             rows_split.tensorize(part, intrinsics.split_rows(GROUP, self.parts))
         else:
             rows_split.unroll(part)
             rows_split.vectorize(step)
         if values["copy"] == FIRST:
-            rows_split.parallel(block)
+            rows_split.parallel(tile)
         else:
             rows_split.set_scope("local")
-            if whole:
+            if whole or by_panel:
                 rows_split.compute_at(schedule[output], result.blocks[-1])
             else:
                 rows_split.compute_at(stage, piece)
@@ -305,6 +336,12 @@ class Bf16x6TilesSketch(Sketch):
             copy.tensorize(part, intrinsics.split_pairs(lanes, self.parts))
             copy.parallel(across)
         return SketchedKernel(schedule, (*arguments, output), packings)
+
+    def _goes_by_panels(self, rows: Any) -> Any:
+        """Whether a block adds up its sums panel by panel, where its rows as they are split fit the
+        second cache; else it goes over all its sums for each piece of the depth."""
+        size = rows * self._groups * GROUP * 2 * self.parts
+        return (size < self._target.l2_bytes * _KEPT) & (len(self._form.right.tile) > 0)
 
     def _is_read(self, operand: MatrixOperand) -> bool:
         """Whether each number of an operand is one of memory, at each step of the filled depth."""
@@ -318,17 +355,18 @@ class Bf16x6TilesSketch(Sketch):
             return value
         return if_then_else(inner < self._inner, value, const(0, "f32"))
 
-    def _left(self, rows: int) -> Tensor:
-        """Parts of rows, those of each group of steps beside each other."""
+    def _left(self, tiles: int, height: int) -> Tensor:
+        """Parts of the rows of each tile, those of each group of steps beside each other."""
         own = self._form.sizes[0]
 
-        def part(group: Expr, number: Expr, row: Expr, step: Expr) -> Expr:
+        def part(tile: Expr, group: Expr, number: Expr, row: Expr, step: Expr) -> Expr:
+            row = tile * height + row
             # Of rows behind the last one nothing is kept.
-            row = binary("min", row, index(own - 1)) if rows > own else row
+            row = binary("min", row, index(own - 1)) if tiles * height > own else row
             at = self._at(self._form.left, row, group * GROUP + step)
             return part_of(at, self.parts, number)
 
-        shape = (self._groups, self.parts, rows, GROUP)
+        shape = (tiles, self._groups, self.parts, height, GROUP)
         made: Tensor = compute(shape, part, name="left.parts")
         return made
 

@@ -35,7 +35,7 @@ from tilewright.schedule.walk import transform
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.packing import Packing, split_dimensions
 from tilewright.sketch.sliding import sliding_reduction
-from tilewright.sketch.split_tiles import SplitWork, unit_of
+from tilewright.sketch.split_tiles import SplitWork, heights_of, unit_of
 from tilewright.sketch.structure import axes_of, extent, factors, rewritten
 from tilewright.sketch.tile_operand import tiles_of
 from tilewright.space.arrays import FloatArray
@@ -45,7 +45,7 @@ from tilewright.space.pipeline import Unfit, space_near
 from tilewright.target import Target
 from tilewright.trial import Configuration
 
-_HEIGHTS, _WIDTHS = (ROWS, 2 * ROWS), (SUMS, 2 * SUMS, 3 * SUMS)
+_WIDTHS = SUMS, 2 * SUMS, 3 * SUMS
 _MOST_PIECES, _MOST_FILLED = 64, 2.0
 
 
@@ -104,7 +104,6 @@ class Bf16x6WindowsSketch(Sketch):
             for width in widths
         }
         all_lines = _size(self._points[0].data)
-        points = int(np.prod([_size(dim.data) for dim in self._points]))
         counts = [
             n
             for n in range(1, all_lines + 1)
@@ -113,8 +112,9 @@ class Bf16x6WindowsSketch(Sketch):
         # What a piece keeps of the image fits the second cache, as far as lines can be cut.
         fit = [n for n in counts if self._image_bytes(n) <= self._target.l2_bytes]
         counts = fit or counts[:1]
+        few = [n for n in counts if all_lines // n <= self._target.cores] or counts[-1:]
         knobs = (
-            TileKnob("rows", tuple(n for n in _HEIGHTS if n == ROWS or points >= n)),
+            TileKnob("rows", heights_of([self._taps(n, 1)[1] for n in few])),
             TileKnob("columns", widths),
             TileKnob("lines", tuple(counts)),
             TileKnob("column_pieces", tuple(sorted(set().union(*wide.values())))),
@@ -182,6 +182,11 @@ class Bf16x6WindowsSketch(Sketch):
             phase *= one.phases
         return made, tiles, each
 
+    def _shapes(self, pieces: set[tuple[float, float]]) -> tuple[dict[Any, int], dict[Any, int]]:
+        """By lines of a piece and rows of a tile: tiles of a piece, bytes of its image."""
+        tiles = {(n, rows): self._taps(int(n), int(rows))[1] for n, rows in pieces}
+        return tiles, {(n, rows): self._image_bytes(int(n)) for n, rows in pieces}
+
     def _image_bytes(self, lines: int) -> int:
         taps, _, each = self._taps(lines, ROWS)
         phases = int(np.prod([one.phases for one in taps]))
@@ -194,20 +199,22 @@ class Bf16x6WindowsSketch(Sketch):
             np.array([one[name] for one in values], dtype=np.float64)
             for name in ("rows", "columns", "lines", "column_pieces", "groups")
         )
-        shapes = [self._taps(int(n), int(r)) for n, r in zip(lines, height, strict=True)]
-        down = np.array([tiles for _, tiles, _ in shapes], dtype=np.float64)
-        image = np.array([self._image_bytes(int(n)) for n in lines], dtype=np.float64)
+        down, image = (
+            np.array([of[key] for key in zip(lines, height, strict=True)], dtype=np.float64)
+            for of in self._shapes({*zip(lines, height, strict=True)})
+        )
         window = float(np.prod([extent(axis) for axis in self._window]))
-        size = 2 * self.parts * GROUP
+        across = np.ceil(extent(self._column) / width) / wide
+        filters = across * width * self._groups * window * 2 * self.parts * GROUP
         work = SplitWork(
             self.parts,
             height,
             width,
             down,
-            np.ceil(extent(self._column) / width) / wide,
+            across,
             self._groups,
             groups,
-            image + width * groups * window * size,
+            filters + np.where(image > self._target.l2_bytes, image * (across - 1), 0),
             image / 2 / self.parts,
             _size(self._points[0].data) / lines * wide,
             again=window,

@@ -12,6 +12,7 @@ from iree.compiler import ir
 from tilewright.errors import UserError
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.template import configured_functions, describe
+from tilewright.sketch.packing import PACKED_AHEAD_FLAG
 from tilewright.spec.write import write_spec
 from tilewright.tuning.apply import AppliedProgram, apply, resolve_tuned
 from tilewright.tuning.emit import EmittedProgram, emit
@@ -121,23 +122,22 @@ def test_a_result_folder_brings_its_flags_along(tmp_path: Path) -> None:
         assert flag in done.command.split()
 
 
-def test_what_relaxed_accuracy_needs_comes_along_once(tmp_path: Path) -> None:
-    """A Winograd kernel's weights are multiplied ahead only where the compiler may grow them."""
-    program, flag = tmp_path / "matmul.mlir", "--iree-opt-const-expr-max-size-increase-threshold="
+def test_what_packed_weights_need_comes_along_once(tmp_path: Path) -> None:
+    """Weights are packed ahead only where the compiler may grow them; what the user says holds."""
+    program, flag = tmp_path / "matmul.mlir", PACKED_AHEAD_FLAG.partition("=")[0]
     program.write_text(matmul())
-    header = {"variant": "data-tiling", "accuracy": "relaxed"}
-    options = {"target": "cpu", "iree_flags": [], "accuracy": "relaxed"}
-    folder = result_folder(tmp_path / "out", write_spec([], header=header), options=options)
-    done = apply(program, folder)
-    (given,) = [one for one in done.command.split() if one.startswith(flag)]
-    assert done.notes == ()
-    own = apply(program, folder, iree_flags=[f"{flag}1"])
-    assert [one for one in own.command.split() if one.startswith(flag)] == [f"{flag}1"]
-    alone = apply(program, folder / "tuning_spec.mlir")
-    assert flag not in alone.command
-    assert any(f"--iree-flag={given}" in note for note in alone.notes)
-    strict = result_folder(tmp_path / "strict", write_spec([]))
-    assert flag not in apply(program, strict).command
+
+    def said(given: Path, *own: str) -> list[str]:
+        command = apply(program, given, iree_flags=own).command
+        return [one.partition("=")[2] for one in command.split() if one.startswith(f"{flag}=")]
+
+    ours = PACKED_AHEAD_FLAG.partition("=")[2]
+    flags = ["--iree-opt-data-tiling", PACKED_AHEAD_FLAG]
+    folder = result_folder(tmp_path / "out", write_spec([]), variant_flags=flags)
+    assert said(folder) == [ours]
+    assert said(folder, f"{flag}=1") == ["1"]
+    assert said(folder / "tuning_spec.mlir") == []
+    assert said(result_folder(tmp_path / "plain", write_spec([]))) == []
 
 
 def test_another_compiler_version_is_said(tmp_path: Path) -> None:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.walk import walk
+from tilewright.sketch.packing import PACKED_AHEAD_FLAG
 from tilewright.tuning.effort import EFFORTS, find_effort
 from tilewright.tuning.options import TuneOptions
+from tilewright.tuning.programs import Build
 from tilewright.tuning.variants import (
     BUILT_IN,
+    PREPROCESSING_FLAG,
     Variant,
     applicable,
     effort_variants,
     find_variant,
     parse_variants,
     read_variants,
+    with_spec_flags,
 )
 from tilewright.workload import KINDS
 
@@ -189,3 +195,17 @@ def test_unknown_names_have_their_nearest_match() -> None:
         find_variant("ukernel")
     with pytest.raises(UnknownNameError, match=r"'quik'; did you mean 'quick'\?"):
         find_effort("quik")
+
+
+def test_a_spec_with_kernels_comes_with_what_their_weights_need() -> None:
+    spec, packed = f"{PREPROCESSING_FLAG}=kernels.mlir", PACKED_AHEAD_FLAG
+    before = ("--iree-opt-data-tiling", f"{PREPROCESSING_FLAG}=layout.mlir")
+    assert with_spec_flags(before, [spec]) == ("--iree-opt-data-tiling", packed, spec)
+    assert with_spec_flags((*before, packed), [spec]) == ("--iree-opt-data-tiling", packed, spec)
+    own = f"{packed.partition('=')[0]}=5"
+    assert with_spec_flags((own,), [spec]) == (own, spec)
+    assert with_spec_flags(before, ["--tuning=spec.mlir"]) == (*before, "--tuning=spec.mlir")
+    build = Build("tuned", Variant("layout", before), preprocessing=Path("kernels.mlir"))
+    assert build.as_compiled(()).flags == (spec, packed, "--iree-opt-data-tiling")
+    assert build.as_compiled((own,)).flags == (spec, "--iree-opt-data-tiling")
+    assert Build("plain", Variant("layout", before)).as_compiled(()).flags == before

@@ -103,6 +103,7 @@ def test_a_piece_has_all_lines_or_a_part_of_them() -> None:
         (CASES["lines"], VNNI, "no matrix unit"),
         (convolution((4, 4), 32, 16, kernel=1), UNIT, "no operand is read through sliding"),
         (convolution((4, 4), 32, 16, last=False), UNIT, "not innermost in the result"),
+        (convolution((2, 2), 32, 16, kernel=1, stride=2), UNIT, "a single point along"),
         (convolution((4, 4), 32, 8), UNIT, "fewer than 16"),
         (convolution((4, 4), 3, 16), UNIT, "a point has 3 channels"),
         (convolution((4, 4), 32, 16, constant=False), UNIT, "filters are not known ahead"),

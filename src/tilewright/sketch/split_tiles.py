@@ -8,8 +8,6 @@ a sum; with two parts three, with errors of a 2^-16th of a product.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,116 +15,37 @@ import numpy as np
 from tilewright.schedule.expr import Expr, binary, const, index
 from tilewright.schedule.functions import if_then_else
 from tilewright.schedule.functions import sum as summed
-from tilewright.schedule.matrix_shapes import MOST_TILES, ROWS, SUMS, split_tiles_taken
+from tilewright.schedule.matrix_shapes import ROWS, SUMS
 from tilewright.schedule.schedule import create_schedule
-from tilewright.schedule.splitting import GROUP, PAIR, PRODUCTS, part_of
+from tilewright.schedule.splitting import GROUP, PAIR, part_of
 from tilewright.schedule.tensor import ComputeOp, Tensor, TensorRead, compute, reduce_axis
 from tilewright.sketch.contraction import MatrixOperand, contraction_of, sizes_of
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.packing import Packing, split_dimensions
 from tilewright.sketch.result_tiles import cut_in_tiles, result_of
+from tilewright.sketch.split_work import (
+    KEPT,
+    MOST_FILLED,
+    MOST_PIECES,
+    SplitWork,
+    best_of,
+    column_knobs,
+    heights_of,
+    tile_rules,
+    unit_of,
+    widths_of,
+)
 from tilewright.sketch.structure import extent, source_read
 from tilewright.sketch.tile_operand import BY_BLOCK, FIRST, tiles_of
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Constraint
 from tilewright.space.knobs import ChoiceKnob, TileKnob
 from tilewright.space.pipeline import Unfit, space_near
-from tilewright.space.turns import turns
 from tilewright.target import Target
 from tilewright.trial import Configuration
 
-_WIDTHS = SUMS, 2 * SUMS, 3 * SUMS
-_MOST_PIECES = 64
-# For each core, of what is shared out.
-_PIECES_EACH = 8
-# Rows, columns and steps of the depth from which on the unit is worth its way, and how many times
-# its innermost steps the filled ones may be.
-_LEAST, _MOST_FILLED = 16, 2.0
-# Cycles of a product of two registers, until it is added to its sums, of a load of a register from
-# the first-level cache and from the second, of a byte from beyond, of a tile's sums, of a number
-# that is split, and until workers begin what comes first.
-_PRODUCT, _LATENCY, _NEAR, _FAR, _BYTE = 16.0, 52.0, 8.0, 24.0, 0.12
-_SUMS, _SPLIT, _BEGIN = 150.0, 2.0, 2e5
-# Of the second-level cache, what numbers that are read again and again may take.
-_KEPT = 0.75
-
-
-def unit_of(target: Target) -> None:
-    """See that a processor has the unit.
-
-    Args:
-        target: has the processor.
-
-    Raises:
-        Unfit: it has none.
-    """
-    if "amx-bf16" not in {name.strip("+") for name in target.features.split(",")}:
-        raise Unfit("the processor has no matrix unit for bf16")
-
-
-def heights_of(counts: Sequence[int]) -> tuple[int, ...]:
-    """Rows of tiles: one or two full registers, or equal ones that rows fill best.
-
-    Args:
-        counts: of rows, of different pieces.
-    """
-    found = set()
-    for rows in counts:
-        for most, step in ((ROWS, 1), (2 * ROWS, 2)):
-            some = range(most, most // 2, -step)
-            found |= {most, min(some, key=lambda n: tiles_of(rows, n) * n)}
-    return tuple(sorted(n for n in found if n <= max(ROWS, *counts)))
-
-
-@dataclass(frozen=True)
-class SplitWork:
-    """What a kernel of split numbers has to do; each an array over configurations, or a number.
-
-    parts: that numbers are split into. rows, columns: of a tile. down, across: tiles of a piece.
-    groups, at_once: of 32 steps of the depth, those of a sum, and those that a tile is computed
-    over at once. again: how often each is read and multiplied further on. far: bytes that a piece
-    reads and writes beyond the second cache. split, first: numbers that a piece splits, and that
-    are split before all pieces. pieces: that are shared out. begins: how often workers are waited
-    for.
-    """
-
-    parts: int
-    rows: Any
-    columns: Any
-    down: Any
-    across: Any
-    groups: int
-    at_once: Any
-    far: Any
-    split: Any
-    pieces: Any
-    again: float = 1.0
-    first: Any = 0
-    begins: Any = 0
-
-    def cycles(self, target: Target) -> FloatArray:
-        """About how many cycles it takes: those of the products and of what is loaded for them; of
-        sums that are added to in memory; of splitting; pieces that are not shared out evenly.
-
-        Args:
-            target: has the caches and cores.
-        """
-        height, width = self.rows, self.columns
-        registers = np.ceil(height / ROWS) * width / SUMS
-        high = height / np.ceil(height / ROWS)
-        factors = height / ROWS + width / SUMS
-        products, size = len(PRODUCTS[self.parts]), 2 * self.parts * GROUP
-        near = np.minimum(height, width) * self.at_once * size < target.l1_bytes / 2
-        loads = factors * (self.parts + 1) * np.where(near, (_NEAR + _FAR) / 2, _FAR)
-        product = np.maximum(registers * _PRODUCT * high / ROWS, _LATENCY)
-        step = np.maximum(products * product, loads) + loads / 2
-        times = np.where(self.at_once == self.groups, 1, self.groups / self.at_once)
-        tile = step * self.groups * self.again + registers * _SUMS * times
-        piece = self.down * self.across * tile + self.split * _SPLIT + self.far * _BYTE
-        total = piece * turns(self.pieces, target.cores, spread=True)
-        total += self.first * _SPLIT / target.cores + _BEGIN * self.begins
-        cycles: FloatArray = total * (1 + self.pieces / 1000)
-        return cycles
+# Rows, columns and steps of the depth from which on the unit is worth its way.
+_LEAST = 16
 
 
 class Bf16x6TilesSketch(Sketch):
@@ -156,46 +75,27 @@ class Bf16x6TilesSketch(Sketch):
             raise Unfit("the steps of a row do not lie beside each other")
         self._inner = extent(form.depth[-1])
         self._filled = tiles_of(self._inner, GROUP) * GROUP
-        if self._filled > _MOST_FILLED * self._inner:
+        if self._filled > MOST_FILLED * self._inner:
             raise Unfit(f"the innermost of its depth has {self._inner} steps")
         self._groups = sizes_of(form.depth[:-1]) * self._filled // GROUP
         packing = self._packing(SUMS)
         self._ahead = packing is not None
-        widths = tuple(n for n in _WIDTHS if n == SUMS or columns >= n)
+        widths = widths_of(columns)
         if not self._ahead:
             widths = tuple(n for n in widths if columns % n == 0)
         beside = self._is_read(form.right) and form.right.contiguous[0]
         if not widths or not (self._ahead or beside):
             raise Unfit("its columns are neither constant nor whole vectors of memory")
         most = tiles_of(rows, ROWS)
-        wide = {
-            width: [p for p in range(1, _MOST_PIECES + 1) if tiles_of(columns, width) % p == 0]
-            for width in widths
-        }
-        pieces = sorted(set().union(*wide.values()))
-        knobs = (
+        pieces = range(1, min(most, MOST_PIECES) + 1)
+        knobs: tuple[TileKnob | ChoiceKnob, ...] = (
             TileKnob("rows", heights_of([rows])),
-            TileKnob("columns", widths),
-            TileKnob("row_pieces", tuple(range(1, min(most, _MOST_PIECES) + 1))),
-            TileKnob("column_pieces", tuple(pieces)),
-            TileKnob(
-                "groups", tuple(n for n in range(1, self._groups + 1) if self._groups % n == 0)
-            ),
+            *column_knobs(columns, widths, self._groups),
+            TileKnob("row_pieces", tuple(pieces)),
             ChoiceKnob("copy", (BY_BLOCK, FIRST)),
         )
         rules = (
-            Constraint(
-                "tile in registers",
-                ("rows", "columns"),
-                lambda r, c: split_tiles_taken(r, c) <= MOST_TILES,
-                lambda r, c: f"{r}x{c} sums are more than the unit's registers hold",
-            ),
-            Constraint(
-                "column_pieces of tiles",
-                ("column_pieces", "columns"),
-                lambda p, c: p in wide[c],
-                lambda p, c: f"{tiles_of(columns, c)} tiles are no {p} equal pieces",
-            ),
+            *tile_rules(columns),
             Constraint(
                 "row_pieces of tiles",
                 ("row_pieces", "rows"),
@@ -203,25 +103,8 @@ class Bf16x6TilesSketch(Sketch):
                 lambda p, r: f"{tiles_of(rows, r)} tiles are no {p} pieces",
             ),
         )
-        self.space = space_near(
-            self.name, knobs, rules, self._best(knobs, rules), prior_many=self._prior
-        )
-
-    def _best(
-        self, knobs: Sequence[TileKnob | ChoiceKnob], rules: Sequence[Constraint]
-    ) -> Configuration:
-        """The most promising of all."""
-        made: list[dict[str, Any]] = [{}]
-        for knob in knobs:
-            values: Sequence[Any] = knob.values
-            if knob.name.endswith("pieces"):
-                values = tuple(v for v in values if v <= _PIECES_EACH * self._target.cores)
-            made = [{**one, knob.name: value} for one in made for value in values]
-            known = set(made[0])
-            held = [rule for rule in rules if set(rule.knobs) <= known]
-            made = [one for one in made if all(rule.holds(one) for rule in held)]
-        found = [Configuration.of(one) for one in made]
-        return found[int(np.argmax(self._prior(found)))]
+        start = best_of(knobs, rules, self._prior, target)
+        self.space = space_near(self.name, knobs, rules, start, prior_many=self._prior)
 
     def _prior(self, configurations: Any) -> FloatArray:
         """See `SplitWork`."""
@@ -240,7 +123,7 @@ class Bf16x6TilesSketch(Sketch):
         far = across * width * depth * size + ~again * left
         sums = down * height * across * width * 4
         at_once = (groups == self._groups) | self._goes_by_panels(down * height)
-        most = self._target.l2_bytes * _KEPT
+        most = self._target.l2_bytes * KEPT
         piece = np.where(at_once, left, left * groups / self._groups)
         far += np.where(piece >= most, left * (across - 1), 0)
         far += np.where(~at_once & (piece + sums >= most), 2 * sums * self._groups / groups, 0)
@@ -341,7 +224,7 @@ class Bf16x6TilesSketch(Sketch):
         """Whether a block adds up its sums panel by panel, where its rows as they are split fit the
         second cache; else it goes over all its sums for each piece of the depth."""
         size = rows * self._groups * GROUP * 2 * self.parts
-        return (size < self._target.l2_bytes * _KEPT) & (len(self._form.right.tile) > 0)
+        return (size < self._target.l2_bytes * KEPT) & (len(self._form.right.tile) > 0)
 
     def _is_read(self, operand: MatrixOperand) -> bool:
         """Whether each number of an operand is one of memory, at each step of the filled depth."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy as np
 from tilewright.schedule.expr import Expr, binary, const, index
 from tilewright.schedule.functions import if_then_else
 from tilewright.schedule.functions import sum as summed
-from tilewright.schedule.matrix_shapes import MOST_TILES, ROWS, SUMS, split_tiles_taken
+from tilewright.schedule.matrix_shapes import ROWS, SUMS
 from tilewright.schedule.schedule import create_schedule
 from tilewright.schedule.splitting import GROUP, PAIR, Taps, part_of
 from tilewright.schedule.tensor import (
@@ -35,18 +36,24 @@ from tilewright.schedule.walk import transform
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.packing import Packing, split_dimensions
 from tilewright.sketch.sliding import sliding_reduction
-from tilewright.sketch.split_tiles import SplitWork, heights_of, unit_of
+from tilewright.sketch.split_work import (
+    MOST_FILLED,
+    MOST_PIECES,
+    SplitWork,
+    best_of,
+    column_knobs,
+    heights_of,
+    tile_rules,
+    unit_of,
+    widths_of,
+)
 from tilewright.sketch.structure import axes_of, extent, factors, rewritten
 from tilewright.sketch.tile_operand import tiles_of
 from tilewright.space.arrays import FloatArray
-from tilewright.space.constraints import Constraint
 from tilewright.space.knobs import TileKnob
 from tilewright.space.pipeline import Unfit, space_near
 from tilewright.target import Target
 from tilewright.trial import Configuration
-
-_WIDTHS = SUMS, 2 * SUMS, 3 * SUMS
-_MOST_PIECES, _MOST_FILLED = 64, 2.0
 
 
 class Bf16x6WindowsSketch(Sketch):
@@ -81,69 +88,41 @@ class Bf16x6WindowsSketch(Sketch):
             if dim.reduced is not None and _size(dim.reduced) > 1
         ]
         summed_up = [axis for axis in found.op.reduce_axis if extent(axis) > 1]
-        if not self._channels or len(self._channels) + len(self._window) < len(summed_up):
-            raise Unfit("it has no channels, or lines of one point")
+        known = len(self._channels) + len(self._window)
+        if not self._points or not self._channels or known < len(summed_up):
+            raise Unfit("it has no channels, or a single point along its windows")
         if any(dim.dilation > 1 for dim in channels):
             raise Unfit("the channels of a point do not lie beside each other")
         self._check_products()
         self._inner = extent(self._channels[-1])
         self._filled = tiles_of(self._inner, GROUP) * GROUP
-        if self._filled > _MOST_FILLED * self._inner:
+        if self._filled > MOST_FILLED * self._inner:
             raise Unfit(f"a point has {self._inner} channels")
         outer = self._channels[:-1]
-        self._groups = int(np.prod([extent(a) for a in outer], dtype=int)) * self._filled // GROUP
+        self._groups = prod(map(extent, outer)) * self._filled // GROUP
         self._packing(SUMS)
         self._choose()
 
     def _choose(self) -> None:
         """The space of knobs."""
-        columns = extent(self._column)
-        widths = tuple(n for n in _WIDTHS if n == SUMS or columns >= n)
-        wide = {
-            width: [p for p in range(1, _MOST_PIECES + 1) if tiles_of(columns, width) % p == 0]
-            for width in widths
-        }
         all_lines = _size(self._points[0].data)
         counts = [
             n
             for n in range(1, all_lines + 1)
-            if all_lines % n == 0 and all_lines // n <= _MOST_PIECES
+            if all_lines % n == 0 and all_lines // n <= MOST_PIECES
         ]
         # What a piece keeps of the image fits the second cache, as far as lines can be cut.
         fit = [n for n in counts if self._image_bytes(n) <= self._target.l2_bytes]
         counts = fit or counts[:1]
         few = [n for n in counts if all_lines // n <= self._target.cores] or counts[-1:]
+        columns = extent(self._column)
         knobs = (
             TileKnob("rows", heights_of([self._taps(n, 1)[1] for n in few])),
-            TileKnob("columns", widths),
+            *column_knobs(columns, widths_of(columns), self._groups),
             TileKnob("lines", tuple(counts)),
-            TileKnob("column_pieces", tuple(sorted(set().union(*wide.values())))),
-            TileKnob(
-                "groups", tuple(n for n in range(1, self._groups + 1) if self._groups % n == 0)
-            ),
         )
-        rules = (
-            Constraint(
-                "tile in registers",
-                ("rows", "columns"),
-                lambda r, c: split_tiles_taken(r, c) <= MOST_TILES,
-                lambda r, c: f"{r}x{c} sums are more than the unit's registers hold",
-            ),
-            Constraint(
-                "column_pieces of tiles",
-                ("column_pieces", "columns"),
-                lambda p, c: p in wide[c],
-                lambda p, c: f"{tiles_of(columns, c)} tiles are no {p} equal pieces",
-            ),
-        )
-        made: list[dict[str, Any]] = [{}]
-        for knob in knobs:
-            made = [{**one, knob.name: value} for one in made for value in knob.values]
-            known = set(made[0])
-            held = [rule for rule in rules if set(rule.knobs) <= known]
-            made = [one for one in made if all(rule.holds(one) for rule in held)]
-        all_of = [Configuration.of(one) for one in made]
-        start = all_of[int(np.argmax(self._prior(all_of)))]
+        rules = tile_rules(columns)
+        start = best_of(knobs, rules, self._prior, self._target)
         self.space = space_near(self.name, knobs, rules, start, prior_many=self._prior)
 
     def _check_products(self) -> None:
@@ -189,11 +168,11 @@ class Bf16x6WindowsSketch(Sketch):
 
     def _image_bytes(self, lines: int) -> int:
         taps, _, each = self._taps(lines, ROWS)
-        phases = int(np.prod([one.phases for one in taps]))
+        phases = prod(one.phases for one in taps)
         return phases * each * self._groups * GROUP * 2 * self.parts
 
     def _prior(self, configurations: Any) -> FloatArray:
-        """See `split_tiles.SplitWork`."""
+        """See `SplitWork`."""
         values = [dict(one.items) for one in configurations]
         height, width, lines, wide, groups = (
             np.array([one[name] for one in values], dtype=np.float64)
@@ -203,7 +182,7 @@ class Bf16x6WindowsSketch(Sketch):
             np.array([of[key] for key in zip(lines, height, strict=True)], dtype=np.float64)
             for of in self._shapes({*zip(lines, height, strict=True)})
         )
-        window = float(np.prod([extent(axis) for axis in self._window]))
+        window = prod(map(extent, self._window))
         across = np.ceil(extent(self._column) / width) / wide
         filters = across * width * self._groups * window * 2 * self.parts * GROUP
         work = SplitWork(
@@ -314,7 +293,7 @@ class Bf16x6WindowsSketch(Sketch):
         """The padded points of the lines that each piece reads, by phases, with their channels,
         filled up to whole groups."""
         found = self._found
-        phases = int(np.prod([one.phases for one in taps]))
+        phases = prod(one.phases for one in taps)
         shape = (pieces, phases * each, self._groups * GROUP)
         sizes = found.image.tensor.shape
         extents = {dim.data: size for dim, size in zip(found.dims, sizes, strict=True)}

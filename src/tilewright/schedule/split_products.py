@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, vector
+from iree.compiler.dialects import arith, llvm, vector
 
 from tilewright.schedule import functions
 from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder
@@ -42,6 +42,7 @@ from tilewright.schedule.tensor import compute, placeholder, reduce_axis
 __all__ = ["split_matrix", "split_pairs", "split_rows"]
 
 _INSTRUCTION = "llvm.x86.tdpbf16ps"
+_CONVERSION, _CONVERSION_FEATURE = "llvm.x86.avx512bf16.cvtneps2bf16.512", "avx512bf16"
 # A number that is known, or a value.
 Place: TypeAlias = "int | ir.Value"
 
@@ -217,9 +218,18 @@ def _parts(builder: IntrinsicBuilder, value: ir.Value, parts: int) -> list[ir.Va
             for kind, bound in (("olt", least), ("ogt", most)):
                 beyond = arith.CmpFOp(getattr(arith.CmpFPredicate, kind.upper()), value, bound)
                 held = arith.SelectOp(beyond.result, bound, held).result
-        made.append(builder.cast(held, "f32", "bf16"))
+        made.append(_rounded(builder, held))
         value = arith.SubFOp(value, builder.cast(made[-1], "bf16", "f32")).result
     return made
+
+
+def _rounded(builder: IntrinsicBuilder, value: ir.Value) -> ir.Value:
+    """A vector rounded to bf16; by the processor's own instruction what is below 1.2e-38 becomes 0,
+    as which the unit takes it."""
+    if _CONVERSION_FEATURE not in builder.machine.features:
+        return builder.cast(value, "f32", "bf16")
+    kind = builder.vector_type("bf16", SUMS)
+    return llvm.CallIntrinsicOp(kind, _CONVERSION, [value], [], []).results[0]
 
 
 def _clear(builder: IntrinsicBuilder, out: BufferView, m: int, lanes: int) -> None:

@@ -32,7 +32,7 @@ MOST_FILLED = 2.0
 # the first-level cache and from the second, of a byte from beyond, of a tile's sums, of a number
 # that is split, and until workers begin what comes first.
 _PRODUCT, _LATENCY, _NEAR, _FAR, _BYTE = 16.0, 52.0, 8.0, 24.0, 0.12
-_SUMS, _SPLIT, _BEGIN = 150.0, 2.0, 2e5
+_SUMS, _SPLIT, _BEGIN = 150.0, 1.0, 2e5
 
 
 def unit_of(target: Target) -> None:

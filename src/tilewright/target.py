@@ -14,6 +14,12 @@ from typing import Any, Self
 
 from tilewright.errors import UnknownNameError, UserError
 
+#: By how much constants may become larger that IREE evaluates ahead, as programs with kernels are
+#: compiled; the rest it computes in every run. Told nothing, it takes 2^20.
+PACKED_AHEAD_BYTES = 1 << 27
+_LARGER_FLAG = "--iree-opt-const-expr-max-size-increase-threshold"
+#: What tells the compiler so.
+PACKED_AHEAD_FLAG = f"{_LARGER_FLAG}={PACKED_AHEAD_BYTES}"
 SPEC_FLAG = "--iree-codegen-tuning-spec-path="
 # The same for backends that IREE 3.13 does not hand the path of a tuning spec to (CUDA, SPIR-V):
 # they take the spec as a library of their own strategies. A library that does not parse is only

@@ -136,11 +136,12 @@ def test_tiles_of_two_shapes_in_a_kernel() -> None:
     np.testing.assert_allclose(found, exact - exact[:, :16].repeat(2, 1), rtol=1e-5, atol=1e-5)
 
 
-# Windows of 3x2 points over lines of 9, of 3 with steps of 2 between them, and of 3x3 over every
-# second point of lines of 10: points by the rests of their places, 40 each.
+# Windows of 3x2 points over lines of 9, of 3 with steps of 2 between them, of 11, and of 3x3 over
+# every second point of lines of 10: points by the rests of their places, 40 each.
 WINDOWS = [
     (Taps(3, step=9), Taps(2)),
     (Taps(3, dilation=2),),
+    (Taps(11),),
     (Taps(3, stride=2, step=5, phase=80), Taps(3, stride=2, phase=40)),
 ]
 

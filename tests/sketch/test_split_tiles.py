@@ -87,6 +87,11 @@ def test_convolutions_read_their_image_with_padding() -> None:
         (product(32, 20, 32, dtype="f32", sums="f32"), UNIT, "neither constant nor whole"),
         (product(32, 32, 32, True, dtype="f32", sums="f32"), UNIT, "neither constant nor whole"),
         (convolution(), UNIT, "products of f32"),
+        (
+            product(32, 8448, 8192, dtype="f32", sums="f32", constant=True),
+            UNIT,
+            "grow by 138412032 bytes where split, of 134217728",
+        ),
     ],
 )
 def test_what_it_is_not_for(site: Any, target: Any, why: str) -> None:

@@ -12,8 +12,8 @@ from iree.compiler import ir
 from tilewright.errors import UserError
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.template import configured_functions, describe
-from tilewright.sketch.packing import PACKED_AHEAD_FLAG
 from tilewright.spec.write import write_spec
+from tilewright.target import PACKED_AHEAD_FLAG
 from tilewright.tuning.apply import AppliedProgram, apply, resolve_tuned
 from tilewright.tuning.emit import EmittedProgram, emit
 from tuned_samples import HOST, MATMUL_AND_CONVOLUTION, matmul, result_folder, write_halved_spec

@@ -143,6 +143,7 @@ def compiling_with(folder: Path, cores: int) -> tuple[Any, Compiler]:
         target=SimpleNamespace(cores=cores),
         deadlines=Deadlines(None, 0.0),
         flags=lambda *_: (),
+        options=SimpleNamespace(iree_flags=()),
     )
     return context, compiler
 

@@ -9,7 +9,7 @@ import pytest
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.walk import walk
-from tilewright.sketch.packing import PACKED_AHEAD_FLAG
+from tilewright.target import PACKED_AHEAD_FLAG
 from tilewright.tuning.effort import EFFORTS, find_effort
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.programs import Build

@@ -42,6 +42,8 @@ from tilewright.schedule.tensor import compute, placeholder, reduce_axis
 __all__ = ["split_matrix", "split_pairs", "split_rows"]
 
 _INSTRUCTION = "llvm.x86.tdpbf16ps"
+# Taps of the last dimension of a window that are written out, each with its own products.
+_UNROLLED = 8
 _CONVERSION, _CONVERSION_FEATURE = "llvm.x86.avx512bf16.cvtneps2bf16.512", "avx512bf16"
 # A number that is known, or a value.
 Place: TypeAlias = "int | ir.Value"
@@ -303,7 +305,7 @@ class _SplitTile:
         left = self._window[len(taps) :]
         if not left:
             return each(group, taps, sums)
-        if len(left) > 1:
+        if len(left) > 1 or left[0].count > _UNROLLED:
             return self._builder.loop(
                 left[0].count,
                 1,

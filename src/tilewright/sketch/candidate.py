@@ -19,8 +19,8 @@ from tilewright.schedule.types import bits
 from tilewright.site import KernelChoice, Site
 from tilewright.sketch.dimensions import splits
 from tilewright.sketch.interface import SiteExpression, SketchedKernel
-from tilewright.sketch.packing import PACKED_AHEAD_BYTES, Packing
-from tilewright.target import Target
+from tilewright.sketch.packing import Packing
+from tilewright.target import PACKED_AHEAD_BYTES, Target
 
 # Elements that buffers between kernels have at least where a candidate is tried: host code for
 # another size takes longer to compile than a kernel.

@@ -23,12 +23,6 @@ from tilewright.schedule.functions import conjunction, if_then_else
 from tilewright.schedule.splitting import split_array
 from tilewright.schedule.tensor import Tensor, TensorRead, compute, placeholder
 
-#: By how much constants may become larger that IREE evaluates ahead, as programs with kernels are
-#: compiled; the rest it computes in every run. Told nothing, it takes 2^20.
-PACKED_AHEAD_BYTES = 1 << 27
-_LARGER_FLAG = "--iree-opt-const-expr-max-size-increase-threshold"
-#: What tells the compiler so.
-PACKED_AHEAD_FLAG = f"{_LARGER_FLAG}={PACKED_AHEAD_BYTES}"
 #: By rows.
 Matrix = tuple[tuple[float, ...], ...]
 

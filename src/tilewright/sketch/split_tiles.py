@@ -29,6 +29,7 @@ from tilewright.sketch.split_work import (
     MOST_PIECES,
     SplitWork,
     best_of,
+    check_growth,
     column_knobs,
     heights_of,
     tile_rules,
@@ -80,6 +81,8 @@ class Bf16x6TilesSketch(Sketch):
         self._groups = sizes_of(form.depth[:-1]) * self._filled // GROUP
         packing = self._packing(SUMS)
         self._ahead = packing is not None
+        if packing is not None:
+            check_growth(packing)
         widths = widths_of(columns)
         if not self._ahead:
             widths = tuple(n for n in widths if columns % n == 0)

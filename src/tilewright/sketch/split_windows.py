@@ -41,6 +41,7 @@ from tilewright.sketch.split_work import (
     MOST_PIECES,
     SplitWork,
     best_of,
+    check_growth,
     column_knobs,
     heights_of,
     tile_rules,
@@ -100,7 +101,7 @@ class Bf16x6WindowsSketch(Sketch):
             raise Unfit(f"a point has {self._inner} channels")
         outer = self._channels[:-1]
         self._groups = prod(map(extent, outer)) * self._filled // GROUP
-        self._packing(SUMS)
+        check_growth(self._packing(SUMS))
         self._choose()
 
     def _choose(self) -> None:

@@ -11,13 +11,14 @@ import numpy as np
 
 from tilewright.schedule.matrix_shapes import MOST_TILES, ROWS, SUMS, split_tiles_taken
 from tilewright.schedule.splitting import GROUP, PRODUCTS
+from tilewright.sketch.packing import Packing
 from tilewright.sketch.tile_operand import tiles_of
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Constraint
 from tilewright.space.knobs import ChoiceKnob, TileKnob
 from tilewright.space.pipeline import Unfit
 from tilewright.space.turns import turns
-from tilewright.target import Target
+from tilewright.target import PACKED_AHEAD_BYTES, Target
 from tilewright.trial import Configuration
 
 #: Into how many pieces rows or columns are cut at most.
@@ -55,6 +56,19 @@ def widths_of(columns: int) -> tuple[int, ...]:
         columns: that there are.
     """
     return tuple(n for n in (SUMS, 2 * SUMS, 3 * SUMS) if n == SUMS or columns >= n)
+
+
+def check_growth(packing: Packing) -> None:
+    """See that the compiler splits constants ahead.
+
+    Args:
+        packing: of the constants.
+
+    Raises:
+        Unfit: they grow too much.
+    """
+    if (grown := 4 * packing.added) > PACKED_AHEAD_BYTES:
+        raise Unfit(f"its constants grow by {grown} bytes where split, of {PACKED_AHEAD_BYTES}")
 
 
 def heights_of(counts: Sequence[int]) -> tuple[int, ...]:

@@ -11,10 +11,9 @@ from typing import Any
 
 from tilewright.errors import UserError
 from tilewright.files import check_writable_file, write_file
-from tilewright.sketch.packing import PACKED_AHEAD_FLAG
 from tilewright.sketch.spec_tasks import ReadSpecRequest, read_spec
 from tilewright.spec.report import SpecReport
-from tilewright.target import SPEC_FLAG, parse_target
+from tilewright.target import PACKED_AHEAD_FLAG, SPEC_FLAG, parse_target
 from tilewright.toolchain import installed_version
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import UnknownNameError, UserError, did_you_mean
-from tilewright.sketch.packing import PACKED_AHEAD_FLAG
+from tilewright.target import PACKED_AHEAD_FLAG
 from tilewright.tuning.effort import Effort
 
 PREPROCESSING_FLAG = "--iree-preprocessing-transform-spec-filename"

@@ -147,6 +147,23 @@ REFUSED: dict[Callable[..., None], str] = {
 }
 
 
+def test_of_an_axis_that_an_intrinsic_takes_all_of_all_is_computed() -> None:
+    """Five of eight columns are read of each row."""
+    a, b, c, k = matmul(3, 8, 4)
+    d = te.compute((3, 5), lambda i, j: c[i, j] + 1, name="D")
+    s = te.create_schedule(d)
+    s[c].compute_at(s[d], d.op.axis[0])
+    s[c].reorder(*c.op.axis, k)
+    s[c].tensorize(c.op.axis[1], row_times_matrix(8, 4))
+    program = te.lower(s, [a, b, d]).program
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-9, 9, t.shape) for t in (a, b))
+    (found,) = evaluate(program, [x, y], "random")
+    assert np.array_equal(found, (x @ y)[:, :5] + 1)
+    kernels = [one for kernel in program.kernels for one in statements(kernel.body)]
+    assert any(isinstance(one, Intrinsic) for one in kernels)
+
+
 @pytest.mark.parametrize("misfit", REFUSED, ids=lambda f: f.__name__.strip("_"))
 def test_a_pattern_that_does_not_fit_is_refused(misfit: Callable[..., None]) -> None:
     a, b, c, k = matmul(4, 8, 8)

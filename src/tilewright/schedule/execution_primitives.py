@@ -257,7 +257,8 @@ class ExecutionPrimitives(StageState):
 
     @primitive
     def tensorize(self, var: IterVar, tensor_intrin: TensorIntrinsic) -> Self:
-        """Puts an intrinsic in place of a loop and all loops inside of it.
+        """Puts an intrinsic in place of a loop and all loops inside of it. Of an axis that it takes
+        all of, all is computed, even if less is read.
 
         Args:
             var: the outermost of the loops that the intrinsic replaces.

@@ -58,8 +58,8 @@ def split_matrix(
     its taps behind g, and they, too, are summed over: a is read as many rows further on as their
     offsets are together.
 
-    Products smaller than 1.2e-38 are taken for 0. Products of parts, not of numbers, are rounded
-    to f32: where a product of numbers overflows, the sum may be NaN instead of infinite.
+    Parts and products smaller than 1.2e-38 are taken for 0. Products of parts, not of numbers, are
+    rounded to f32: where a product of numbers overflows, the sum may be NaN instead of infinite.
 
     Args:
         lanes: of c: a multiple of 16.

@@ -23,6 +23,7 @@ from tilewright.tuning.variants import (
     parse_variants,
     read_variants,
     with_spec_flags,
+    without_kernels,
 )
 from tilewright.workload import KINDS
 
@@ -208,4 +209,5 @@ def test_a_spec_with_kernels_comes_with_what_their_weights_need() -> None:
     build = Build("tuned", Variant("layout", before), preprocessing=Path("kernels.mlir"))
     assert build.as_compiled(()).flags == (spec, packed, "--iree-opt-data-tiling")
     assert build.as_compiled((own,)).flags == (spec, "--iree-opt-data-tiling")
+    assert without_kernels(build.as_compiled(()).flags) == ("--iree-opt-data-tiling",)
     assert Build("plain", Variant("layout", before)).as_compiled(()).flags == before

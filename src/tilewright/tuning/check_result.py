@@ -32,7 +32,7 @@ from tilewright.tuning.opening import open_benchmark, open_program
 from tilewright.tuning.programs import Build, Programs, open_programs
 from tilewright.tuning.proof import Proof
 from tilewright.tuning.recorded import RecordedResult, read_recorded
-from tilewright.tuning.variants import DEFAULT_VARIANT, without_preprocessing, without_spec
+from tilewright.tuning.variants import DEFAULT_VARIANT, without_kernels, without_preprocessing
 from tilewright.tuning.worker_tasks import parse_module
 
 DEFAULT_TOLERANCE = 0.1
@@ -272,7 +272,7 @@ def _check_variant(found: _Findings, programs: Programs, proof: Proof, has_kerne
     """See whether the flags of the variant still change the program: a layout that does nothing is
     as silent as a spec. What kernels are joined with, these show."""
     context, variant = programs.context, found.recorded.tuned.variant
-    flags = without_spec(variant.flags) if has_kernels else variant.flags
+    flags = without_kernels(variant.flags) if has_kernels else variant.flags
     if not flags:
         return
     plain, changed = context.work / "plain.mlir", context.work / "variant.mlir"

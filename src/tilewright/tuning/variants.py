@@ -231,6 +231,15 @@ def without_spec(flags: Sequence[str]) -> tuple[str, ...]:
     return tuple(f for f in flags if not f.startswith(f"{PREPROCESSING_FLAG}="))
 
 
+def without_kernels(flags: Sequence[str]) -> tuple[str, ...]:
+    """Flags of a whole program's compile without the spec of its kernels, and what comes with it.
+
+    Args:
+        flags: as they are.
+    """
+    return tuple(flag for flag in without_spec(flags) if flag != PACKED_AHEAD_FLAG)
+
+
 def with_spec_flags(flags: Sequence[str], named: Sequence[str]) -> tuple[str, ...]:
     """Flags with those that name specs behind them. The compiler takes one preprocessing spec.
 

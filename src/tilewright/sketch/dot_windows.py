@@ -37,7 +37,7 @@ from tilewright.sketch.small_elements import (
     copy_in_vectors,
     small_element,
 )
-from tilewright.sketch.structure import extent, factors, rewritten
+from tilewright.sketch.structure import extent, factors, result_with
 from tilewright.sketch.tile_operand import tiles_of
 from tilewright.space.arrays import FloatArray
 from tilewright.space.knobs import TileKnob
@@ -291,7 +291,6 @@ class ByteWindowsSketch(Sketch):
     def _output(self, sums: Tensor, kept: Sequence[IterVar]) -> Tensor:
         """The site's output, of these sums."""
         found, lanes = self._found, self._lanes
-        old = found.op.outputs[0]
 
         def element(indices: Sequence[Expr]) -> Expr:
             at = dict(zip(found.op.axis, indices, strict=True))
@@ -301,12 +300,7 @@ class ByteWindowsSketch(Sketch):
                 sums, (column // lanes, *places, at[self._point_axis], column % lanes)
             )
 
-        if found.site.output.op is found.op:
-            made: Tensor = compute(
-                old.shape, lambda *axes: element(axes), name=f"{old.name}.result"
-            )
-            return made
-        return rewritten(found.site.output, {old: element})
+        return result_with(found.site.output, found.op.outputs[0], element)
 
 
 SKETCHES: tuple[type[Sketch], ...] = (ByteWindowsSketch,)

@@ -8,9 +8,9 @@ from typing import Any
 
 from tilewright.schedule.expr import Expr
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.tensor import ComputeOp, IterVar, Tensor, compute
+from tilewright.schedule.tensor import ComputeOp, IterVar, Tensor
 from tilewright.sketch.contraction import MatrixForm, together
-from tilewright.sketch.structure import rewritten
+from tilewright.sketch.structure import result_with
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,7 @@ def result_of(form: MatrixForm, sums: Callable[[Expr, Expr], Expr]) -> Tensor:
         )
         return sums(row, column)
 
-    if form.is_output:
-        made: Tensor = compute(
-            main.output.shape, lambda *axes: element(axes), name=f"{main.output.name}.result"
-        )
-        return made
-    return rewritten(form.site.output, {main.output: element})
+    return result_with(form.site.output, main.output, element)
 
 
 def cut_in_tiles(

@@ -48,7 +48,7 @@ from tilewright.sketch.split_work import (
     unit_of,
     widths_of,
 )
-from tilewright.sketch.structure import axes_of, extent, factors, rewritten
+from tilewright.sketch.structure import axes_of, extent, factors, result_with
 from tilewright.sketch.tile_operand import tiles_of
 from tilewright.space.arrays import FloatArray
 from tilewright.space.knobs import TileKnob
@@ -353,7 +353,6 @@ class Bf16x6WindowsSketch(Sketch):
     def _output(self, sums: Tensor, lines: int, taps: Sequence[Taps]) -> Tensor:
         """The site's output, of these sums."""
         found = self._found
-        old = found.op.outputs[0]
         height, lanes = sums.shape[-2:]
 
         def element(indices: Sequence[Expr]) -> Expr:
@@ -366,12 +365,7 @@ class Bf16x6WindowsSketch(Sketch):
             where = first // lines, column // lanes, row // height, row % height, column % lanes
             return TensorRead(sums, where)
 
-        if found.site.output.op is found.op:
-            made: Tensor = compute(
-                old.shape, lambda *axes: element(axes), name=f"{old.name}.result"
-            )
-            return made
-        return rewritten(found.site.output, {old: element})
+        return result_with(found.site.output, found.op.outputs[0], element)
 
 
 def _size(axis: IterVar | None) -> int:

@@ -18,6 +18,7 @@ from tilewright.schedule.tensor import (
     Reduce,
     Tensor,
     TensorRead,
+    compute,
     reads,
 )
 from tilewright.schedule.types import BOOL, INDEX, bits
@@ -294,6 +295,24 @@ def tile_sizes(size: int, most: int, multiple: int = 1) -> tuple[int, ...]:
 
 
 # -- the same expression, written otherwise --------------------------------------------------------
+
+
+def result_with(
+    output: Tensor, replaced: Tensor, element: Callable[[tuple[Expr, ...]], Expr]
+) -> Tensor:
+    """The output of an expression with something else in the place of a tensor's elements.
+
+    Args:
+        output: of the expression.
+        replaced: the tensor, which may be the output itself.
+        element: given the indices of an element, what stands for it.
+    """
+    if output.op is replaced.op:
+        made: Tensor = compute(
+            replaced.shape, lambda *axes: element(axes), name=f"{replaced.name}.result"
+        )
+        return made
+    return rewritten(output, {replaced: element})
 
 
 def rewritten(

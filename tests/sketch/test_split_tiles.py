@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,25 @@ def test_products(kind: Any, bound: float, size: Any, constant: bool) -> None:
         assert np.max(np.abs(found - wanted)) < bound * depth, configuration
     text = te.build(kernel.schedule, kernel.arguments, target=f"cpu:{UNIT.cpu}").assembly()
     assert "tdpbf16ps" in text
+
+
+@pytest.mark.parametrize("panels", ["first", "by block"])
+@pytest.mark.parametrize(("groups", "l2_bytes"), [(2, 1 << 21), (1, 1 << 21), (1, 1 << 12)])
+def test_columns_of_arguments_are_split_first_or_by_each_block(
+    panels: str, groups: int, l2_bytes: int
+) -> None:
+    """Over the whole depth, over pieces of it panel by panel, and over all sums for each piece."""
+    site = product(32, 32, 64, dtype="f32", sums="f32")
+    sketch = Bf16x6TilesSketch(site, replace(UNIT, l2_bytes=l2_bytes))
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(n).astype("f4") for n in ((32, 64), (64, 32)))
+    values = {"groups": groups, "panels": panels, "copy": "by block", "rows": 16, "columns": 16}
+    pieces = {"row_pieces": 2, "column_pieces": 2}
+    kernel = sketch.schedule(Configuration.of(values | pieces))
+    program = kernel.lower().program
+    assert bool(program.temporaries) == (panels == "first")
+    (found,) = evaluate(program, [a, b], "random")
+    assert np.max(np.abs(found - (a.astype("f8") @ b + 1))) < 1e-6 * 64
 
 
 def test_convolutions_read_their_image_with_padding() -> None:

@@ -318,6 +318,18 @@ def test_a_short_program_that_needs_no_workers_is_tuned_for_one_thread(
 
 
 @pytest.mark.parametrize(
+    ("alone", "default_s", "cores"),
+    [(2.27e-4, 1.85e-4, 1), (0.95e-4, 1e-4, 1), (2.9e-4, 1.85e-4, 2), (6e-4, 5.5e-4, 2)],
+    ids=["half is shared", "hardly any is shared", "most is shared", "more than waking takes"],
+)
+def test_what_is_saved_once_it_is_tuned_is_weighed_against_waking_workers(
+    monkeypatch: pytest.MonkeyPatch, alone: float, default_s: float, cores: int
+) -> None:
+    run = Short(monkeypatch, alone, DeviceOptions.cpu(2))
+    assert run.decided(default_s) == (alone if cores == 1 else default_s, cores)
+
+
+@pytest.mark.parametrize(
     ("alone", "dispatches", "cores"),
     [(1.02e-3, 40, 1), (1.02e-3, 10, 2), (1.2e-3, 40, 2)],
     ids=["as fast", "of longer dispatches", "slower"],
@@ -386,14 +398,14 @@ def test_one_thread_after_all_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_decided_nothing_is_no_decision(
     monkeypatch: pytest.MonkeyPatch, cores: int, more: int | None, others: dict[str, Any]
 ) -> None:
-    for alone, found in ((3e-5, (3e-5, 1)), (0.95e-4, (1e-4, 2))):
+    for alone, found in ((3e-5, (3e-5, 1)), (1.9e-4, (1e-4, 2))):
         run = Short(monkeypatch, alone, DeviceOptions.cpu(2))
         earlier(run, cores, more, **others)
         assert run.decided(1e-4) == found
 
 
 def test_what_is_tuned_anew_is_decided_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Short(monkeypatch, 0.95e-4, DeviceOptions.cpu(2))
+    run = Short(monkeypatch, 1.9e-4, DeviceOptions.cpu(2))
     earlier(run, 1, 2)
     run.options = replace(run.options, fresh=True)
     assert run.decided(1e-4) == (1e-4, 2)
@@ -411,7 +423,7 @@ def test_what_is_measured_elsewhere_keeps_its_workers(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("alone", "device", "default_s"),
     [
-        (0.95e-4, DeviceOptions.cpu(2), 1e-4),
+        (1.9e-4, DeviceOptions.cpu(2), 1e-4),
         (3e-4, DeviceOptions.cpu(2), 6e-4),
         ("it crashed", DeviceOptions.cpu(2), 1e-4),
         (1e-5, DeviceOptions.cpu(2), 2e-2),

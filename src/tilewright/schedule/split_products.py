@@ -44,6 +44,8 @@ __all__ = ["split_matrix", "split_pairs", "split_rows"]
 _INSTRUCTION = "llvm.x86.tdpbf16ps"
 # Taps of the last dimension of a window that are written out, each with its own products.
 _UNROLLED = 8
+# Rows further on whose numbers of the same columns are fetched.
+_AHEAD = 8
 _CONVERSION, _CONVERSION_FEATURE = "llvm.x86.avx512bf16.cvtneps2bf16.512", "avx512bf16"
 # A number that is known, or a value.
 Place: TypeAlias = "int | ir.Value"
@@ -150,7 +152,8 @@ def split_rows(lanes: int = 32, parts: int = 3) -> TensorIntrinsic:
 
 def split_pairs(lanes: int = 32, parts: int = 3) -> TensorIntrinsic:
     """`c[s, v, 0, i, e]` are the parts `s` of the numbers `a[e, 16 v + i]` of two rows: what
-    `split_matrix` takes as `b`.
+    `split_matrix` takes as `b`. A part halfway between two numbers of bf16 may be rounded away from
+    0, which the next part makes up for.
 
     Args:
         lanes: numbers of a row: a multiple of 16.
@@ -195,16 +198,19 @@ def _splitting(name: str, lanes: int, parts: int, rows: int) -> TensorIntrinsic:
         outputs: Sequence[BufferView],
     ) -> None:
         (source,), (out,) = inputs, outputs
+        if rows > 1:
+            # Of each row few numbers are read, which the processor does not see coming.
+            step = source.strides[0] * 4
+            for e in range(rows):
+                for first in range(0, lanes, SUMS):
+                    prefetch(further(source.pointer(e, first), _AHEAD * step))
         for first in range(0, lanes, SUMS):
-            places = [(first,)] if rows == 1 else [(e, first) for e in range(rows)]
-            numbers = [source.load(*place, lanes=SUMS) for place in places]
-            split = [_parts(builder, one, parts) for one in numbers]
-            for part, (one, *others) in enumerate(zip(*split, strict=True)):
-                if not others:
+            if rows == 1:
+                for part, one in enumerate(_parts(builder, source.load(first, lanes=SUMS), parts)):
                     out.store(one, part, 0, first)
-                    continue
-                mask = [n + SUMS * e for n in range(SUMS) for e in range(PAIR)]
-                both = vector.ShuffleOp(one, others[0], mask).result
+                continue
+            low, high = (source.load(e, first, lanes=SUMS) for e in range(rows))
+            for part, both in enumerate(_pairs(builder, low, high, parts)):
                 out.store(both, part, first // SUMS, 0, 0, 0)
 
     return decl_tensor_intrin(c.op, emit, name=f"{name}_{lanes}_{parts}")
@@ -212,17 +218,51 @@ def _splitting(name: str, lanes: int, parts: int, rows: int) -> TensorIntrinsic:
 
 def _parts(builder: IntrinsicBuilder, value: ir.Value, parts: int) -> list[ir.Value]:
     """The parts of a vector of numbers; see `splitting.split`."""
-    most, least = (builder.constant(sign * LARGEST, "f32", SUMS) for sign in (1.0, -1.0))
     made = []
     for left in reversed(range(parts)):
-        held = value
-        if left:
-            for kind, bound in (("olt", least), ("ogt", most)):
-                beyond = arith.CmpFOp(getattr(arith.CmpFPredicate, kind.upper()), value, bound)
-                held = arith.SelectOp(beyond.result, bound, held).result
-        made.append(_rounded(builder, held))
+        made.append(_rounded(builder, _held(builder, value) if left else value))
         value = arith.SubFOp(value, builder.cast(made[-1], "bf16", "f32")).result
     return made
+
+
+def _pairs(builder: IntrinsicBuilder, low: ir.Value, high: ir.Value, parts: int) -> list[ir.Value]:
+    """The parts of two vectors of numbers, those of the same place beside each other.
+
+    Numbers halfway between two of bf16 are rounded away from 0, which takes an addition of
+    integers; the parts have the same sum.
+    """
+    words, numbers = (builder.vector_type(dtype, SUMS) for dtype in ("i32", "f32"))
+    half, upper = (builder.constant(number, "i32", SUMS) for number in (1 << 15, -1 << 16))
+    split: list[list[ir.Value]] = []
+    for value in (low, high):
+        made: list[ir.Value] = []
+        for left in reversed(range(parts)):
+            if left:
+                held = arith.BitcastOp(words, _held(builder, value)).result
+                held = arith.AddIOp(held, half).result
+            else:
+                # The third part is exact; what is no number is to stay so.
+                exact = parts > 2
+                last = value if exact else builder.cast(_rounded(builder, value), "bf16", "f32")
+                held = arith.BitcastOp(words, last).result
+            made.append(arith.AndIOp(held, upper).result)
+            value = arith.SubFOp(value, arith.BitcastOp(numbers, made[-1]).result).result
+        split.append(made)
+    both = []
+    for mine, its in zip(*split, strict=True):
+        below = arith.ShRUIOp(mine, builder.constant(16, "i32", SUMS)).result
+        pair = arith.OrIOp(its, below).result
+        both.append(vector.BitCastOp(builder.vector_type("bf16", PAIR * SUMS), pair).result)
+    return both
+
+
+def _held(builder: IntrinsicBuilder, value: ir.Value) -> ir.Value:
+    """A vector of numbers within what bf16 has."""
+    for kind, bound in (("OLT", -LARGEST), ("OGT", LARGEST)):
+        most = builder.constant(bound, "f32", SUMS)
+        beyond = arith.CmpFOp(getattr(arith.CmpFPredicate, kind), value, most)
+        value = arith.SelectOp(beyond.result, most, value).result
+    return value
 
 
 def _rounded(builder: IntrinsicBuilder, value: ir.Value) -> ir.Value:

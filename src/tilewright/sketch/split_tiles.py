@@ -47,16 +47,19 @@ from tilewright.trial import Configuration
 
 # Rows, columns and steps of the depth from which on the unit is worth its way.
 _LEAST = 16
+# What is left of the time of a byte from beyond the second cache where it is fetched ahead.
+_AHEAD = 0.2
 
 
 class Bf16x6TilesSketch(Sketch):
-    """Tiles of up to 32x32 sums. Columns are split and packed ahead where they are constant, else
-    first; rows are split and copied.
+    """Tiles of up to 32x32 sums. Columns are split and packed ahead where they are constant; else
+    they are split and copied, as rows are.
 
     Knobs: `rows` and `columns` of a tile; `row_pieces`, `column_pieces`, into how many blocks the
     result is cut; `groups`, of 32 steps of the depth, that a tile is computed over at once: where
     that is not the whole depth, a block's sums are added to from piece to piece of it; `copy`, when
-    rows are split: `first`, or each block its own.
+    rows are split: `first`, or each block its own; `panels`, the same of columns that are not
+    constant.
     """
 
     name = "bf16x6-tiles"
@@ -96,6 +99,7 @@ class Bf16x6TilesSketch(Sketch):
             *column_knobs(columns, widths, self._groups),
             TileKnob("row_pieces", tuple(pieces)),
             ChoiceKnob("copy", (BY_BLOCK, FIRST)),
+            *(() if self._ahead else (ChoiceKnob("panels", (FIRST, BY_BLOCK)),)),
         )
         rules = (
             *tile_rules(columns),
@@ -118,18 +122,26 @@ class Bf16x6TilesSketch(Sketch):
         )
         rows, columns, _ = self._form.sizes
         again = np.array([one["copy"] == BY_BLOCK for one in values])
+        wide_again = np.array([one.get("panels") == BY_BLOCK for one in values])
+        wide_first = ~wide_again & (not self._ahead)
         down = np.ceil(np.ceil(rows / height) / high)
         across = np.ceil(columns / width) / wide
         depth, size = self._groups * GROUP, 2 * self.parts
         # Of a block: its rows, columns and sums, in bytes.
         left = down * height * depth * size
-        far = across * width * depth * size + ~again * left
+        # What is read once and one behind the other, the processor fetches ahead.
+        far = _AHEAD * across * width * depth * np.where(wide_again, 4, size)
+        far += np.where(again, _AHEAD * 4 / size, 1) * left
         sums = down * height * across * width * 4
         at_once = (groups == self._groups) | self._goes_by_panels(down * height)
-        most = self._target.l2_bytes * KEPT
         piece = np.where(at_once, left, left * groups / self._groups)
-        far += np.where(piece >= most, left * (across - 1), 0)
-        far += np.where(~at_once & (piece + sums >= most), 2 * sums * self._groups / groups, 0)
+
+        def lost(kept: Any) -> Any:
+            # The fuller the cache, the less of it it keeps.
+            return np.minimum(kept / self._target.l2_bytes, 1) ** 3
+
+        far += left * (across - 1) * lost(piece)
+        far += ~at_once * 2 * sums * self._groups / groups * lost(piece + sums)
         work = SplitWork(
             self.parts,
             height,
@@ -139,10 +151,10 @@ class Bf16x6TilesSketch(Sketch):
             self._groups,
             groups,
             far,
-            again * down * height * depth,
+            (again * down * height + wide_again * across * width) * depth,
             high * wide,
-            first=rows * depth * ~again + columns * depth * (not self._ahead) * 2,
-            begins=~again | (not self._ahead),
+            first=(~again * rows + wide_first * columns) * depth,
+            begins=~again | wide_first,
         )
         return -np.log(work.cycles(self._target))
 
@@ -220,7 +232,14 @@ class Bf16x6TilesSketch(Sketch):
             across, block, part, vector, pair, lane, one = copy.op.axis
             copy.reorder(across, block, pair, part, vector, lane, one)
             copy.tensorize(part, intrinsics.split_pairs(lanes, self.parts))
-            copy.parallel(across)
+            if values["panels"] == FIRST:
+                copy.parallel(across)
+            else:
+                copy.set_scope("local")
+                if whole or by_panel:
+                    copy.compute_at(schedule[output], result.outers[-1])
+                else:
+                    copy.compute_at(stage, piece)
         return SketchedKernel(schedule, (*arguments, output), packings)
 
     def _goes_by_panels(self, rows: Any) -> Any:

@@ -4,7 +4,6 @@ that run it so.
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,11 +23,10 @@ from tilewright.tuning.programs import RUN_TIMEOUT_S, Build, Programs, quick_tim
 from tilewright.tuning.result import RunSummary
 from tilewright.words import plural, significant
 
-# What one thread does in this is not worth waking others for, whom the default may leave without
-# work; and what a program takes with all of them at most for that to be found out.
-_SHORT_S, _TRIED_S = 1e-4, 1e-2
-# Of its time with all threads, what it takes with one at most to be tuned for one.
-_AHEAD = 0.9
+# What a program takes with all threads at most for one to be tried, what waking the others takes at
+# most, and how much of the default's time one of ours takes, about. (A product of 256 cubed takes
+# 0.185 ms by default, 0.227 in one thread: tuned for two threads it took 0.179, for one 0.141.)
+_TRIED_S, _WAKING_S, _TUNED = 1e-2, 7e-5, 0.5
 # The same of a program whose dispatches take so little each that workers hardly get to share one:
 # faster kernels leave even less to share. (A GRU of two layers tuned for two threads took 1.72 ms,
 # for one 1.08, an LSTM 0.43 and 0.31; by default both take as long with one as with two. One in
@@ -41,7 +39,8 @@ _MAX_S, _ROUNDS = 3.0, 9
 def leave_workers_out(
     programs: Programs, default: Build, default_s: float, dispatches: int
 ) -> float:
-    """Has a short program run by the calling thread alone from here on, where that is faster.
+    """Has a short program run by the calling thread alone from here on, where that is faster once
+    it is tuned.
 
     On an idle machine a call of `iree-benchmark-module` that computes almost nothing took 55 to 75
     us with workers, which are woken for it, and 2 without; a product of 128 cubed takes one thread
@@ -72,12 +71,9 @@ def leave_workers_out(
         return default_s
     context.benchmark = open_benchmark(alone, context.options)
     seconds = programs.time(default, quick_timing(1.0))
-    most = min(_SHORT_S, _AHEAD * default_s)
-    if default_s <= _SHORT_EACH_S * dispatches:
-        most = max(most, _AS_FAST * default_s)
-    if before:
-        most = math.inf
-    if isinstance(seconds, str) or seconds > most:
+    if isinstance(seconds, str) or not (
+        before or _is_worth_less(seconds, default_s, cores, dispatches)
+    ):
         context.benchmark.close()
         context.benchmark = many
         return default_s
@@ -90,6 +86,21 @@ def leave_workers_out(
         + (", as the run before" if before else "")
     )
     return seconds
+
+
+def _is_worth_less(alone_s: float, default_s: float, cores: int, dispatches: int) -> bool:
+    """Whether what other threads save of a tuned program takes no longer than waking them.
+
+    Args:
+        alone_s: of the default program in one thread.
+        default_s: of the same with all threads.
+        cores: how many these are.
+        dispatches: of the program.
+    """
+    waking_s = min(default_s - alone_s / cores, _WAKING_S)
+    if _TUNED * alone_s * (1 - 1 / cores) <= waking_s:
+        return True
+    return default_s <= _SHORT_EACH_S * dispatches and alone_s <= _AS_FAST * default_s
 
 
 def _decided_before(context: RunContext, alone: Target) -> bool | None:

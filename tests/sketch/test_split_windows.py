@@ -33,6 +33,7 @@ CASES = {
     "few channels": convolution((4, 5), 24, 16, pad=1),
     "more channels": convolution((3, 5), 80, 16, pad=1),
     "space": convolution((3, 3, 4), 32, 16, kernel=2),
+    "filters that are arguments": convolution((3, 4), 64, 32, constant=False, pad=1),
 }
 
 
@@ -47,7 +48,7 @@ def given(kernel: Any, arrays: list[np.ndarray]) -> list[np.ndarray]:
     ]
 
 
-@pytest.mark.parametrize("name", ["dilated", "far strided", "space"])
+@pytest.mark.parametrize("name", ["dilated", "far strided", "space", "filters that are arguments"])
 def test_convolutions(name: str) -> None:
     site = CASES[name]
     sketch = Bf16x6WindowsSketch(site, UNIT)
@@ -98,6 +99,21 @@ def test_a_piece_has_all_lines_or_a_part_of_them() -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
+@needs_unit
+@pytest.mark.parametrize("panels", ["first", "by block"])
+def test_filters_that_are_arguments_are_split_first_or_by_each_piece(panels: str) -> None:
+    site = convolution((6, 5), 64, 64, constant=False, pad=1)
+    sketch = Bf16x6WindowsSketch(site, UNIT)
+    arrays = operands(site)
+    values = {"columns": 16, "lines": 3, "groups": 1, "column_pieces": 2, "rows": 16}
+    configuration = Configuration.of({**values, "panels": panels})
+    assert not sketch.space.violations(configuration)
+    program = sketch.schedule(configuration).lower().program
+    assert bool(program.temporaries) == (panels == "first")
+    found = computed(sketch, configuration, arrays)
+    np.testing.assert_allclose(found, unscheduled(site, arrays), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("site", "target", "why"),
     [
@@ -107,7 +123,8 @@ def test_a_piece_has_all_lines_or_a_part_of_them() -> None:
         (convolution((4, 4), 2048, 4096), UNIT, "grow by 150994944 bytes"),
         (convolution((4, 4), 32, 8), UNIT, "fewer than 16"),
         (convolution((4, 4), 3, 16), UNIT, "a point has 3 channels"),
-        (convolution((4, 4), 32, 16, constant=False), UNIT, "filters are not known ahead"),
+        (convolution((4, 4), 32, 20, constant=False), UNIT, "neither constant nor whole vectors"),
+        (convolution((4, 4), 24, 16, constant=False), UNIT, "neither constant nor whole vectors"),
         (convolution((4, 4), 32, 16, dtype="i8"), UNIT, "products of two numbers of f32"),
         (depthwise((4, 4), 32), UNIT, "have several dimensions"),
     ],

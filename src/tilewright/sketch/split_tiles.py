@@ -32,6 +32,7 @@ from tilewright.sketch.split_work import (
     check_growth,
     column_knobs,
     heights_of,
+    split_panels,
     tile_rules,
     unit_of,
     widths_of,
@@ -229,9 +230,7 @@ class Bf16x6TilesSketch(Sketch):
                 rows_split.compute_at(stage, piece)
         if isinstance(right.op, ComputeOp):
             copy = schedule[right]
-            across, block, part, vector, pair, lane, one = copy.op.axis
-            copy.reorder(across, block, pair, part, vector, lane, one)
-            copy.tensorize(part, intrinsics.split_pairs(lanes, self.parts))
+            across = split_panels(copy, lanes, self.parts)
             if values["panels"] == FIRST:
                 copy.parallel(across)
             else:

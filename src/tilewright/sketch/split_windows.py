@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tilewright.schedule.expr import Expr, binary, const, index
+from tilewright.schedule.expr import Expr, binary, const, index, substitute
 from tilewright.schedule.functions import if_then_else
 from tilewright.schedule.functions import sum as summed
 from tilewright.schedule.matrix_shapes import ROWS, SUMS
@@ -44,14 +44,15 @@ from tilewright.sketch.split_work import (
     check_growth,
     column_knobs,
     heights_of,
+    split_panels,
     tile_rules,
     unit_of,
     widths_of,
 )
 from tilewright.sketch.structure import axes_of, extent, factors, result_with
-from tilewright.sketch.tile_operand import tiles_of
+from tilewright.sketch.tile_operand import BY_BLOCK, FIRST, tiles_of
 from tilewright.space.arrays import FloatArray
-from tilewright.space.knobs import TileKnob
+from tilewright.space.knobs import ChoiceKnob, TileKnob
 from tilewright.space.pipeline import Unfit, space_near
 from tilewright.target import Target
 from tilewright.trial import Configuration
@@ -59,11 +60,12 @@ from tilewright.trial import Configuration
 
 class Bf16x6WindowsSketch(Sketch):
     """Tiles of up to 32x32 sums, of points of several lines and of channels; filters are split and
-    packed ahead.
+    packed, ahead where they are constant.
 
     Knobs: `rows` and `columns` of a tile; `lines`, of the result that a piece has, for which it
     splits those of the image; `column_pieces`, into how many pieces the channels are cut; `groups`,
-    of 32 channels of the image, that a tile is computed over at once.
+    of 32 channels of the image, that a tile is computed over at once; `panels`, when filters are
+    split that are not constant: `first`, or each piece its own.
     """
 
     name = "bf16x6-windows"
@@ -75,8 +77,9 @@ class Bf16x6WindowsSketch(Sketch):
         found = self._found
         if found.phases or any(dim.is_grouped for dim in found.dims) or found.filter is None:
             raise Unfit("its windows have phases, groups or no filter")
-        if found.filter_input is None or len(found.outputs) != 1:
-            raise Unfit("its filters are not known ahead, or have several dimensions")
+        if len(found.outputs) != 1:
+            raise Unfit("its filters have several dimensions")
+        self._ahead = found.filter_input is not None
         (self._column,) = found.outputs
         if found.order[-1] is not self._column or extent(self._column) < SUMS:
             raise Unfit(f"its channels are not innermost in the result, or fewer than {SUMS}")
@@ -101,11 +104,18 @@ class Bf16x6WindowsSketch(Sketch):
             raise Unfit(f"a point has {self._inner} channels")
         outer = self._channels[:-1]
         self._groups = prod(map(extent, outer)) * self._filled // GROUP
-        check_growth(self._packing(SUMS))
-        self._choose()
+        widths = widths_of(extent(self._column))
+        if self._ahead:
+            check_growth(self._packing(SUMS))
+        else:
+            widths = tuple(n for n in widths if extent(self._column) % n == 0)
+            beside = found.filter.indices[-1] is self._column
+            if not widths or not beside or self._filled > self._inner:
+                raise Unfit("its filters are neither constant nor whole vectors of memory")
+        self._choose(widths)
 
-    def _choose(self) -> None:
-        """The space of knobs."""
+    def _choose(self, widths: tuple[int, ...]) -> None:
+        """The space of knobs, with so many columns of a tile."""
         all_lines = _size(self._points[0].data)
         counts = [
             n
@@ -119,8 +129,9 @@ class Bf16x6WindowsSketch(Sketch):
         columns = extent(self._column)
         knobs = (
             TileKnob("rows", heights_of([self._taps(n, 1)[1] for n in few])),
-            *column_knobs(columns, widths_of(columns), self._groups),
+            *column_knobs(columns, widths, self._groups),
             TileKnob("lines", tuple(counts)),
+            *(() if self._ahead else (ChoiceKnob("panels", (FIRST, BY_BLOCK)),)),
         )
         rules = tile_rules(columns)
         start = best_of(knobs, rules, self._prior, self._target)
@@ -185,7 +196,9 @@ class Bf16x6WindowsSketch(Sketch):
         )
         window = prod(map(extent, self._window))
         across = np.ceil(extent(self._column) / width) / wide
-        filters = across * width * self._groups * window * 2 * self.parts * GROUP
+        by_block = np.array([one.get("panels") == BY_BLOCK for one in values])
+        first = ~by_block & (not self._ahead)
+        filters = across * width * self._groups * window * GROUP
         work = SplitWork(
             self.parts,
             height,
@@ -194,10 +207,13 @@ class Bf16x6WindowsSketch(Sketch):
             across,
             self._groups,
             groups,
-            filters + np.where(image > self._target.l2_bytes, image * (across - 1), 0),
-            image / 2 / self.parts,
+            filters * np.where(by_block, 4, 2 * self.parts)
+            + np.where(image > self._target.l2_bytes, image * (across - 1), 0),
+            image / 2 / self.parts + by_block * filters,
             _size(self._points[0].data) / lines * wide,
             again=window,
+            first=first * extent(self._column) * self._groups * window * GROUP,
+            begins=first,
         )
         return -np.log(work.cycles(self._target))
 
@@ -211,9 +227,12 @@ class Bf16x6WindowsSketch(Sketch):
         panels = tiles_of(extent(self._column), lanes)
         taps, tiles, each = self._taps(values["lines"], height)
         window = [one for one in taps if one.count > 1]
-        packing, position = self._packing(lanes), found.filter_input
-        assert position is not None
-        right = packing.placeholder(found.site.inputs[position])
+        arguments, packings = list(found.site.inputs), {}
+        if (position := found.filter_input) is not None:
+            packings[position] = self._packing(lanes)
+            right = arguments[position] = packings[position].placeholder(arguments[position])
+        else:
+            right = self._panels(lanes)
         pieces = _size(self._points[0].data) // values["lines"]
         points = self._flat_image(values["lines"], taps, each, pieces)
         left = _split(points, self._groups, self.parts)
@@ -238,7 +257,7 @@ class Bf16x6WindowsSketch(Sketch):
         sums: Tensor = compute((pieces, panels, tiles, height, lanes), element, name="sums")
         output = self._output(sums, values["lines"], taps)
         schedule = create_schedule(output)
-        kept = {sums, left, points, output}
+        kept = {sums, left, points, right, output}
         for stage in schedule.stages:
             if isinstance(stage.op, ComputeOp) and not kept & set(stage.op.outputs):
                 stage.compute_inline()
@@ -268,9 +287,15 @@ class Bf16x6WindowsSketch(Sketch):
         dot = intrinsics.split_matrix(lanes, values["groups"], height, self.parts, window)
         stage.tensorize(row, dot)
         self._place_image(schedule, left, points, (result, part), taps[0].step)
-        arguments = list(found.site.inputs)
-        arguments[position] = right
-        return SketchedKernel(schedule, (*arguments, output), {position: packing})
+        if isinstance(right.op, ComputeOp):
+            copy = schedule[right]
+            across = split_panels(copy, lanes, self.parts)
+            if values["panels"] == FIRST:
+                copy.parallel(across)
+            else:
+                copy.set_scope("local")
+                copy.compute_at(result, panel)
+        return SketchedKernel(schedule, (*arguments, output), packings)
 
     def _place_image(
         self, schedule: Any, left: Tensor, points: Tensor, at: tuple[Any, IterVar], step: int
@@ -324,6 +349,28 @@ class Bf16x6WindowsSketch(Sketch):
             return value
 
         made: Tensor = compute(shape, element, name="points")
+        return made
+
+    def _panels(self, lanes: int) -> Tensor:
+        """Parts of filters that are not constant, in the order of `_packing`."""
+        found = self._found
+        assert found.filter is not None
+        own = found.filter
+        plain: dict[Expr, Expr] = {axis: index(0) for axis in found.op.reduce_axis}
+
+        def part(panel: Expr, group: Expr, *axes: Expr) -> Expr:
+            *taps, number, vector, pair, lane, one = axes
+            at = plain | dict(zip(self._window, taps, strict=True))
+            at[self._column] = panel * lanes + vector * SUMS + lane
+            left = group * GROUP + pair * PAIR + one
+            for axis in reversed(self._channels):
+                at[axis], left = left % extent(axis), left // extent(axis)
+            return part_of(substitute(own, at), self.parts, number)
+
+        panels, window = extent(self._column) // lanes, map(extent, self._window)
+        vectors = lanes // SUMS, GROUP // PAIR, SUMS, PAIR
+        shape = (panels, self._groups, *window, self.parts, *vectors)
+        made: Tensor = compute(shape, part, name="filter.panels")
         return made
 
     def _packing(self, lanes: int) -> Packing:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.schedule.matrix_shapes import MOST_TILES, ROWS, SUMS, split_tiles_taken
 from tilewright.schedule.splitting import GROUP, PRODUCTS
+from tilewright.schedule.tensor import IterVar
 from tilewright.sketch.packing import Packing
 from tilewright.sketch.tile_operand import tiles_of
 from tilewright.space.arrays import FloatArray
@@ -83,6 +84,29 @@ def heights_of(counts: Sequence[int]) -> tuple[int, ...]:
             some = range(most, most // 2, -step)
             found |= {most, min(some, key=lambda n: tiles_of(rows, n) * n)}
     return tuple(sorted(n for n in found if n <= max(ROWS, *counts)))
+
+
+def split_panels(stage: Any, lanes: int, parts: int) -> IterVar:
+    """Have the columns of an operand split pair by pair.
+
+    Args:
+        stage: makes its panels: by panels, groups, taps of a window, parts, vectors, pairs, lanes
+            and the two of a pair.
+        lanes: columns of a panel.
+        parts: that each number is split into.
+
+    Returns:
+        The axis of the panels.
+    """
+    # The intrinsics write operations of MLIR.
+    from tilewright.schedule import intrinsics
+
+    panel, group, *taps, part, vector, pair, lane, one = stage.op.axis
+    # As they mostly lie in memory.
+    stage.reorder(panel, *taps, group, pair, part, vector, lane, one)
+    stage.tensorize(part, intrinsics.split_pairs(lanes, parts))
+    found: IterVar = panel
+    return found
 
 
 @dataclass(frozen=True)

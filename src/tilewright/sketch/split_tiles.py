@@ -32,6 +32,7 @@ from tilewright.sketch.split_work import (
     check_growth,
     column_knobs,
     heights_of,
+    place_copy,
     split_panels,
     tile_rules,
     unit_of,
@@ -220,25 +221,15 @@ class Bf16x6TilesSketch(Sketch):
         else:
             rows_split.unroll(part)
             rows_split.vectorize(step)
-        if values["copy"] == FIRST:
-            rows_split.parallel(tile)
-        else:
-            rows_split.set_scope("local")
-            if whole or by_panel:
-                rows_split.compute_at(schedule[output], result.blocks[-1])
-            else:
-                rows_split.compute_at(stage, piece)
+        by_block, by_columns = (
+            (schedule[output], axis) if whole or by_panel else (stage, piece)
+            for axis in (result.blocks[-1], result.outers[-1])
+        )
+        place_copy(rows_split, tile, None if values["copy"] == FIRST else by_block)
         if isinstance(right.op, ComputeOp):
             copy = schedule[right]
             across = split_panels(copy, lanes, self.parts)
-            if values["panels"] == FIRST:
-                copy.parallel(across)
-            else:
-                copy.set_scope("local")
-                if whole or by_panel:
-                    copy.compute_at(schedule[output], result.outers[-1])
-                else:
-                    copy.compute_at(stage, piece)
+            place_copy(copy, across, None if values["panels"] == FIRST else by_columns)
         return SketchedKernel(schedule, (*arguments, output), packings)
 
     def _goes_by_panels(self, rows: Any) -> Any:

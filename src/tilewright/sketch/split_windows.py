@@ -44,6 +44,7 @@ from tilewright.sketch.split_work import (
     check_growth,
     column_knobs,
     heights_of,
+    place_copy,
     split_panels,
     tile_rules,
     unit_of,
@@ -290,11 +291,7 @@ class Bf16x6WindowsSketch(Sketch):
         if isinstance(right.op, ComputeOp):
             copy = schedule[right]
             across = split_panels(copy, lanes, self.parts)
-            if values["panels"] == FIRST:
-                copy.parallel(across)
-            else:
-                copy.set_scope("local")
-                copy.compute_at(result, panel)
+            place_copy(copy, across, None if values["panels"] == FIRST else (result, panel))
         return SketchedKernel(schedule, (*arguments, output), packings)
 
     def _place_image(

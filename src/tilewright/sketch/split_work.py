@@ -109,6 +109,21 @@ def split_panels(stage: Any, lanes: int, parts: int) -> IterVar:
     return found
 
 
+def place_copy(copy: Any, axis: IterVar, at: tuple[Any, IterVar] | None) -> None:
+    """Place what is split.
+
+    Args:
+        copy: the stage that splits it.
+        axis: that workers share where it comes first.
+        at: a stage and its axis within which it is made; None: it comes first.
+    """
+    if at is None:
+        copy.parallel(axis)
+    else:
+        copy.set_scope("local")
+        copy.compute_at(*at)
+
+
 @dataclass(frozen=True)
 class SplitWork:
     """What a kernel of split numbers has to do; each an array over configurations, or a number.

@@ -195,7 +195,7 @@ def test_a_program_can_be_tuned_for_fewer_threads_than_it_may_have(
 ) -> None:
     monkeypatch.setattr("tilewright.tuning.session.leave_workers_out", how_to_run.leave_workers_out)
     monkeypatch.setattr(how_to_run, "_TRIED_S", 1e9)
-    monkeypatch.setattr(how_to_run, "_is_worth_less", lambda *times: True)
+    monkeypatch.setattr(how_to_run, "_waking_takes_longer", lambda *times: True)
     result = tune(program, options(tmp_path, threads=2))
     assert any("it is tuned for one thread" in note for note in result.notes)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
@@ -203,7 +203,7 @@ def test_a_program_can_be_tuned_for_fewer_threads_than_it_may_have(
     # The other way is measured all the same.
     assert {one.device for one in result.runs} == {"local-sync", "local-task"}
     # On a machine that is busy by now the next run finds what this one did all the same.
-    monkeypatch.setattr(how_to_run, "_is_worth_less", lambda *times: False)
+    monkeypatch.setattr(how_to_run, "_waking_takes_longer", lambda *times: False)
     monkeypatch.setattr(reuse, "_SAME_DEFAULT", 1000.0)
     again = tune(program, options(tmp_path, threads=2, output=tmp_path / "again"))
     assert any("for one thread, as the run before" in note for note in again.notes)

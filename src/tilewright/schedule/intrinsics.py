@@ -1,6 +1,6 @@
 """Intrinsics for `tensorize` that come with the language (products of small elements from
-`dot_products` and `matrix_products`, of f32 in parts from `split_products`); declare your own with
-:func:`tilewright.schedule.intrinsic.decl_tensor_intrin`."""
+`dot_products` and `matrix_products`, of f32 in parts from `split_products` and `split_operands`);
+declare your own with :func:`tilewright.schedule.intrinsic.decl_tensor_intrin`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import as_expr, cast
 from tilewright.schedule.intrinsic import UPDATE, TensorIntrinsic, decl_tensor_intrin
 from tilewright.schedule.matrix_products import bf16_matrix, byte_matrix
-from tilewright.schedule.split_products import split_matrix, split_pairs, split_rows
+from tilewright.schedule.split_operands import split_pairs, split_rows
+from tilewright.schedule.split_products import split_matrix
 from tilewright.schedule.tensor import compute, placeholder, reduce_axis
 from tilewright.schedule.types import bits
 

@@ -3,7 +3,7 @@
 An f32 number is the sum of three of bf16, whose significands have 8 bits each (`split`), but for
 what is smaller than a 2^-24th of it. Of the nine products of their parts those count that are
 larger than a 2^-24th of the first: six; of two parts, with a 2^-16th, three. All are added up in
-f32, as the products of f32 would be.
+f32, as the products of f32 would be. What operands are split by stands in `split_operands`.
 
 Source: G. Henry, P. T. P. Tang, A. Heinecke, "Leveraging the bfloat16 Artificial Intelligence
 Datatype For Higher-Precision Computations", ARITH 2019.
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, llvm, vector
+from iree.compiler.dialects import arith, vector
 
 from tilewright.schedule import functions
 from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder
@@ -36,17 +36,14 @@ from tilewright.schedule.matrix_unit import (
     shaped,
     word,
 )
-from tilewright.schedule.splitting import GROUP, LARGEST, PAIR, PRODUCTS, Taps, part_of
+from tilewright.schedule.splitting import GROUP, PAIR, PRODUCTS, Taps
 from tilewright.schedule.tensor import compute, placeholder, reduce_axis
 
-__all__ = ["split_matrix", "split_pairs", "split_rows"]
+__all__ = ["split_matrix"]
 
 _INSTRUCTION = "llvm.x86.tdpbf16ps"
 # Taps of the last dimension of a window that are written out, each with its own products.
 _UNROLLED = 8
-# Rows further on whose numbers of the same columns are fetched.
-_AHEAD = 8
-_CONVERSION, _CONVERSION_FEATURE = "llvm.x86.avx512bf16.cvtneps2bf16.512", "avx512bf16"
 # A number that is known, or a value.
 Place: TypeAlias = "int | ir.Value"
 
@@ -130,148 +127,6 @@ def split_matrix(
     for one in window:
         name += f"_{one.count}d{one.dilation}s{one.stride}x{one.step}p{one.phase}"
     return decl_tensor_intrin(c.op, emit, name=name)
-
-
-def split_rows(lanes: int = 32, parts: int = 3) -> TensorIntrinsic:
-    """`c[s, 0, i]` are the parts `s` of the numbers `a[i]`: what `split_matrix` takes as `a`.
-
-    Args:
-        lanes: numbers that lie beside each other: a multiple of 16.
-        parts: that each is split into: 2 or 3.
-
-    Returns:
-        The intrinsic.
-
-    Raises:
-        ScheduleError: for other numbers.
-
-        s[A].tensorize(part, te.intrinsics.split_rows(32))
-    """
-    return _splitting("split_rows", lanes, parts, 1)
-
-
-def split_pairs(lanes: int = 32, parts: int = 3) -> TensorIntrinsic:
-    """`c[s, v, 0, i, e]` are the parts `s` of the numbers `a[e, 16 v + i]` of two rows: what
-    `split_matrix` takes as `b`. A part halfway between two numbers of bf16 may be rounded away from
-    0, which the next part makes up for.
-
-    Args:
-        lanes: numbers of a row: a multiple of 16.
-        parts: that each is split into: 2 or 3.
-
-    Returns:
-        The intrinsic.
-
-    Raises:
-        ScheduleError: for other numbers.
-
-        s[B].tensorize(part, te.intrinsics.split_pairs(32))
-    """
-    return _splitting("split_pairs", lanes, parts, PAIR)
-
-
-def _splitting(name: str, lanes: int, parts: int, rows: int) -> TensorIntrinsic:
-    """The intrinsic that splits so many rows, and puts their elements beside each other."""
-    if lanes < SUMS or lanes % SUMS or parts not in PRODUCTS:
-        raise ScheduleError(
-            f"{name}: lanes={lanes}, parts={parts}; lanes must be a multiple of {SUMS}, parts 2 "
-            "or 3"
-        )
-    beside = () if rows == 1 else (rows,)
-    a = placeholder((*beside, lanes), "f32", name="a")
-
-    def row(s: Expr, _: Expr, i: Expr) -> Expr:
-        return part_of(cast("f32", a[i]), parts, s)
-
-    def pair(s: Expr, v: Expr, _: Expr, i: Expr, e: Expr) -> Expr:
-        return part_of(cast("f32", a[e, v * SUMS + i]), parts, s)
-
-    if rows == 1:
-        c = compute((parts, 1, lanes), row, name="c")
-    else:
-        c = compute((parts, lanes // SUMS, 1, SUMS, rows), pair, name="c")
-
-    def emit(
-        builder: IntrinsicBuilder,
-        phase: str,
-        inputs: Sequence[BufferView],
-        outputs: Sequence[BufferView],
-    ) -> None:
-        (source,), (out,) = inputs, outputs
-        if rows > 1:
-            # Of each row few numbers are read, which the processor does not see coming.
-            step = source.strides[0] * 4
-            for e in range(rows):
-                for first in range(0, lanes, SUMS):
-                    prefetch(further(source.pointer(e, first), _AHEAD * step))
-        for first in range(0, lanes, SUMS):
-            if rows == 1:
-                for part, one in enumerate(_parts(builder, source.load(first, lanes=SUMS), parts)):
-                    out.store(one, part, 0, first)
-                continue
-            low, high = (source.load(e, first, lanes=SUMS) for e in range(rows))
-            for part, both in enumerate(_pairs(builder, low, high, parts)):
-                out.store(both, part, first // SUMS, 0, 0, 0)
-
-    return decl_tensor_intrin(c.op, emit, name=f"{name}_{lanes}_{parts}")
-
-
-def _parts(builder: IntrinsicBuilder, value: ir.Value, parts: int) -> list[ir.Value]:
-    """The parts of a vector of numbers; see `splitting.split`."""
-    made = []
-    for left in reversed(range(parts)):
-        made.append(_rounded(builder, _held(builder, value) if left else value))
-        value = arith.SubFOp(value, builder.cast(made[-1], "bf16", "f32")).result
-    return made
-
-
-def _pairs(builder: IntrinsicBuilder, low: ir.Value, high: ir.Value, parts: int) -> list[ir.Value]:
-    """The parts of two vectors of numbers, those of the same place beside each other.
-
-    Numbers halfway between two of bf16 are rounded away from 0, which takes an addition of
-    integers; the parts have the same sum.
-    """
-    words, numbers = (builder.vector_type(dtype, SUMS) for dtype in ("i32", "f32"))
-    half, upper = (builder.constant(number, "i32", SUMS) for number in (1 << 15, -1 << 16))
-    split: list[list[ir.Value]] = []
-    for value in (low, high):
-        made: list[ir.Value] = []
-        for left in reversed(range(parts)):
-            if left:
-                held = arith.BitcastOp(words, _held(builder, value)).result
-                held = arith.AddIOp(held, half).result
-            else:
-                # The third part is exact; what is no number is to stay so.
-                exact = parts > 2
-                last = value if exact else builder.cast(_rounded(builder, value), "bf16", "f32")
-                held = arith.BitcastOp(words, last).result
-            made.append(arith.AndIOp(held, upper).result)
-            value = arith.SubFOp(value, arith.BitcastOp(numbers, made[-1]).result).result
-        split.append(made)
-    both = []
-    for mine, its in zip(*split, strict=True):
-        below = arith.ShRUIOp(mine, builder.constant(16, "i32", SUMS)).result
-        pair = arith.OrIOp(its, below).result
-        both.append(vector.BitCastOp(builder.vector_type("bf16", PAIR * SUMS), pair).result)
-    return both
-
-
-def _held(builder: IntrinsicBuilder, value: ir.Value) -> ir.Value:
-    """A vector of numbers within what bf16 has."""
-    for kind, bound in (("OLT", -LARGEST), ("OGT", LARGEST)):
-        most = builder.constant(bound, "f32", SUMS)
-        beyond = arith.CmpFOp(getattr(arith.CmpFPredicate, kind), value, most)
-        value = arith.SelectOp(beyond.result, most, value).result
-    return value
-
-
-def _rounded(builder: IntrinsicBuilder, value: ir.Value) -> ir.Value:
-    """A vector rounded to bf16; by the processor's own instruction what is below 1.2e-38 becomes 0,
-    as which the unit takes it."""
-    if _CONVERSION_FEATURE not in builder.machine.features:
-        return builder.cast(value, "f32", "bf16")
-    kind = builder.vector_type("bf16", SUMS)
-    return llvm.CallIntrinsicOp(kind, _CONVERSION, [value], [], []).results[0]
 
 
 def _clear(builder: IntrinsicBuilder, out: BufferView, m: int, lanes: int) -> None:

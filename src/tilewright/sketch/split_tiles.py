@@ -50,7 +50,7 @@ from tilewright.trial import Configuration
 # Rows, columns and steps of the depth from which on the unit is worth its way.
 _LEAST = 16
 # What is left of the time of a byte from beyond the second cache where it is fetched ahead.
-_AHEAD = 0.2
+_STREAMED = 0.2
 
 
 class Bf16x6TilesSketch(Sketch):
@@ -123,17 +123,17 @@ class Bf16x6TilesSketch(Sketch):
             for name in ("rows", "columns", "row_pieces", "column_pieces", "groups")
         )
         rows, columns, _ = self._form.sizes
-        again = np.array([one["copy"] == BY_BLOCK for one in values])
-        wide_again = np.array([one.get("panels") == BY_BLOCK for one in values])
-        wide_first = ~wide_again & (not self._ahead)
+        rows_by_block = np.array([one["copy"] == BY_BLOCK for one in values])
+        columns_by_block = np.array([one.get("panels") == BY_BLOCK for one in values])
+        columns_first = ~columns_by_block & (not self._ahead)
         down = np.ceil(np.ceil(rows / height) / high)
         across = np.ceil(columns / width) / wide
         depth, size = self._groups * GROUP, 2 * self.parts
         # Of a block: its rows, columns and sums, in bytes.
         left = down * height * depth * size
         # What is read once and one behind the other, the processor fetches ahead.
-        far = _AHEAD * across * width * depth * np.where(wide_again, 4, size)
-        far += np.where(again, _AHEAD * 4 / size, 1) * left
+        far = _STREAMED * across * width * depth * np.where(columns_by_block, 4, size)
+        far += np.where(rows_by_block, _STREAMED * 4 / size, 1) * left
         sums = down * height * across * width * 4
         at_once = (groups == self._groups) | self._goes_by_panels(down * height)
         piece = np.where(at_once, left, left * groups / self._groups)
@@ -153,10 +153,10 @@ class Bf16x6TilesSketch(Sketch):
             self._groups,
             groups,
             far,
-            (again * down * height + wide_again * across * width) * depth,
+            (rows_by_block * down * height + columns_by_block * across * width) * depth,
             high * wide,
-            first=(~again * rows + wide_first * columns) * depth,
-            begins=~again | wide_first,
+            first=(~rows_by_block * rows + columns_first * columns) * depth,
+            begins=~rows_by_block | columns_first,
         )
         return -np.log(work.cycles(self._target))
 

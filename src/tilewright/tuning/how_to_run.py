@@ -24,13 +24,15 @@ from tilewright.tuning.result import RunSummary
 from tilewright.words import plural, significant
 
 # What a program takes with all threads at most for one to be tried, what waking the others takes at
-# most, and how much of the default's time one of ours takes, about. (A product of 256 cubed takes
-# 0.185 ms by default, 0.227 in one thread: tuned for two threads it took 0.179, for one 0.141.)
+# most, and how much of the default's time a tuned program takes, about. (A product of 256 cubed
+# takes 0.185 ms by default, 0.227 in one thread: tuned for two threads it took 0.179, for one
+# 0.141.)
 _TRIED_S, _WAKING_S, _TUNED = 1e-2, 7e-5, 0.5
-# The same of a program whose dispatches take so little each that workers hardly get to share one:
-# faster kernels leave even less to share. (A GRU of two layers tuned for two threads took 1.72 ms,
-# for one 1.08, an LSTM 0.43 and 0.31; by default both take as long with one as with two. One in
-# both directions took 3.74 and 3.49 where by default it takes 1.11 times as long with one.)
+# Of the default's time with all threads, what one takes at most where the dispatches take so little
+# each that workers hardly get to share one: faster kernels leave even less to share. (A GRU of two
+# layers tuned for two threads took 1.72 ms, for one 1.08, an LSTM 0.43 and 0.31; by default both
+# take as long with one as with two. One in both directions took 3.74 and 3.49 where by default it
+# takes 1.11 times as long with one.)
 _AS_FAST, _SHORT_EACH_S = 1.15, 5e-5
 # Seconds for all rounds, of which there are few: differences are large, or do not matter.
 _MAX_S, _ROUNDS = 3.0, 9
@@ -72,7 +74,7 @@ def leave_workers_out(
     context.benchmark = open_benchmark(alone, context.options)
     seconds = programs.time(default, quick_timing(1.0))
     if isinstance(seconds, str) or not (
-        before or _is_worth_less(seconds, default_s, cores, dispatches)
+        before or _waking_takes_longer(seconds, default_s, cores, dispatches)
     ):
         context.benchmark.close()
         context.benchmark = many
@@ -88,8 +90,9 @@ def leave_workers_out(
     return seconds
 
 
-def _is_worth_less(alone_s: float, default_s: float, cores: int, dispatches: int) -> bool:
-    """Whether what other threads save of a tuned program takes no longer than waking them.
+def _waking_takes_longer(alone_s: float, default_s: float, cores: int, dispatches: int) -> bool:
+    """Whether to wake other threads takes longer than what they save of a tuned program, or its
+    dispatches are too short to be shared.
 
     Args:
         alone_s: of the default program in one thread.

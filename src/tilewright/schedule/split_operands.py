@@ -3,7 +3,7 @@ in which a matrix unit takes them (`split_products`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, llvm, vector
@@ -15,7 +15,7 @@ from tilewright.schedule.intrinsic import TensorIntrinsic, decl_tensor_intrin
 from tilewright.schedule.matrix_shapes import SUMS
 from tilewright.schedule.matrix_unit import further, prefetch
 from tilewright.schedule.splitting import LARGEST, PAIR, PRODUCTS, part_of
-from tilewright.schedule.tensor import compute, placeholder
+from tilewright.schedule.tensor import Tensor, compute, placeholder
 
 __all__ = ["split_pairs", "split_rows"]
 
@@ -43,18 +43,12 @@ def split_rows(lanes: int = 32, parts: int = 3) -> TensorIntrinsic:
     a = placeholder((lanes,), "f32", name="a")
     c = compute((parts, 1, lanes), lambda s, _, i: part_of(cast("f32", a[i]), parts, s), name="c")
 
-    def emit(
-        builder: IntrinsicBuilder,
-        phase: str,
-        inputs: Sequence[BufferView],
-        outputs: Sequence[BufferView],
-    ) -> None:
-        (source,), (out,) = inputs, outputs
+    def split(builder: IntrinsicBuilder, source: BufferView, out: BufferView) -> None:
         for first in range(0, lanes, SUMS):
             for part, one in enumerate(_parts(builder, source.load(first, lanes=SUMS), parts)):
                 out.store(one, part, 0, first)
 
-    return decl_tensor_intrin(c.op, emit, name=f"split_rows_{lanes}_{parts}")
+    return _declared(f"split_rows_{lanes}_{parts}", c, split)
 
 
 def split_pairs(lanes: int = 32, parts: int = 3) -> TensorIntrinsic:
@@ -82,13 +76,7 @@ def split_pairs(lanes: int = 32, parts: int = 3) -> TensorIntrinsic:
         name="c",
     )
 
-    def emit(
-        builder: IntrinsicBuilder,
-        phase: str,
-        inputs: Sequence[BufferView],
-        outputs: Sequence[BufferView],
-    ) -> None:
-        (source,), (out,) = inputs, outputs
+    def split(builder: IntrinsicBuilder, source: BufferView, out: BufferView) -> None:
         # Of each row few numbers are read, which the processor does not see coming.
         further_on = _ROWS_AHEAD * source.strides[0] * 4
         for e in range(PAIR):
@@ -99,7 +87,18 @@ def split_pairs(lanes: int = 32, parts: int = 3) -> TensorIntrinsic:
             for part, both in enumerate(_pairs(builder, low, high, parts)):
                 out.store(both, part, first // SUMS, 0, 0, 0)
 
-    return decl_tensor_intrin(c.op, emit, name=f"split_pairs_{lanes}_{parts}")
+    return _declared(f"split_pairs_{lanes}_{parts}", c, split)
+
+
+def _declared(
+    name: str, c: Tensor, split: Callable[[IntrinsicBuilder, BufferView, BufferView], None]
+) -> TensorIntrinsic:
+    """The intrinsic that computes `c` of one operand, as `split` emits it."""
+    return decl_tensor_intrin(
+        c.op,
+        lambda builder, _, inputs, outputs: split(builder, inputs[0], outputs[0]),
+        name=name,
+    )
 
 
 def _check(name: str, lanes: int, parts: int) -> None:

@@ -27,6 +27,7 @@ from tilewright.attributes import (
     quoted,
     unquoted,
 )
+from tilewright.ir.kernel_lowering import lower_to_llvm
 from tilewright.ir.session import CompileError, CompilerSession
 from tilewright.ir.target_info import family_target
 from tilewright.ir.walk import attribute_of, attribute_tree, string_attribute, walk
@@ -81,7 +82,7 @@ def bitcode_of(
         (whole,) = source.body.operations
         name = string_attribute(whole.operation, "sym_name")
         module = _for_target(whole.operation, name, target)
-        session.run(module.operation, "executable-sources", "executable-targets", verify=False)
+        lower_to_llvm(session, module)
         local_memory = 0
         for op in walk(module.operation, lambda o: o.name != "llvm.func"):
             if op.name == "hal.executable.export" and _LOCAL_MEMORY in op.attributes:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
-from iree.compiler.dialects import iree_codegen
 
 from tilewright.gpu import DECOMPOSITION_CONFIG, GpuCompilationInfo
 from tilewright.ir.gpu_constraints import CONSTRAINTS, constraint_ops, erase_constraints
@@ -22,6 +21,7 @@ from tilewright.ir.lowering import (
     ROOT_OP,
     TRANSLATION_INFO,
     UnreadableConfiguration,
+    leaves_code_alone,
 )
 from tilewright.ir.walk import walk
 from tilewright.tiling import CompilationInfo
@@ -139,10 +139,9 @@ def strip(root: ir.Operation, executables: bool = True, marks: bool = False) -> 
 def _take_off(op: ir.Operation, name: str) -> bool:
     """Remove an attribute as far as it configures; whether it did."""
     attribute = op.attributes[name]
-    if isinstance(attribute, iree_codegen.TranslationInfoAttr):
-        if isinstance(attribute.pass_pipeline, iree_codegen.NoPipelineAttr):
-            return False
-    elif name == DECOMPOSITION_CONFIG and isinstance(attribute, ir.DictAttr):
+    if leaves_code_alone(attribute):
+        return False
+    if name == DECOMPOSITION_CONFIG and isinstance(attribute, ir.DictAttr):
         kept = {n.name: n.attr for n in attribute if n.name not in _PRODUCTS}
         if kept:
             op.attributes[name] = ir.DictAttr.get(kept, op.context)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from iree.compiler import ir
 
+from tilewright.ir.kernel_lowering import lower_to_llvm
 from tilewright.ir.reference.elements import constant
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.shared_object import NotLinkable, shared_object
@@ -27,7 +28,7 @@ from tilewright.ir.walk import string_attribute, walk
 
 # The function by which the runtime finds what is in an executable.
 _QUERY = "iree_hal_executable_library_query"
-_SOURCES, _TARGETS = "executable-sources", "executable-targets"
+_TARGETS = "executable-targets"
 
 
 class NotSpliceable(Exception):
@@ -179,7 +180,7 @@ def generated(session: CompilerSession, modules: Sequence[ir.Module]) -> Generat
             except NotJoinable:
                 if len(modules) > 1:
                     raise
-    session.run(modules[0].operation, _SOURCES, _TARGETS, verify=False)
+    lower_to_llvm(session, modules[0])
     return GeneratedCode(modules[0], programs)
 
 

@@ -28,6 +28,17 @@ class UnreadableConfiguration(Exception):
     """
 
 
+def leaves_code_alone(attribute: ir.Attribute) -> bool:
+    """Whether a function's translation info tells the compiler to leave its code as it is.
+
+    Args:
+        attribute: of any kind.
+    """
+    return isinstance(attribute, iree_codegen.TranslationInfoAttr) and isinstance(
+        attribute.pass_pipeline, iree_codegen.NoPipelineAttr
+    )
+
+
 def read_tiling(attribute: ir.Attribute) -> Tiling:
     """The tile sizes of a `#iree_cpu.lowering_config` attribute.
 

@@ -206,6 +206,7 @@ class CompilerSession:
 
     def __init__(self, flags: Sequence[str] = ()) -> None:
         self.flags = tuple(flags)
+        self._known_passes: dict[str, bool] = {}
         self._session: Any = _api().Session()
         try:
             self._session.set_flags(*self.flags)
@@ -304,6 +305,39 @@ class CompilerSession:
             invocation.import_module(operation)
             if not invocation.execute():
                 raise diagnostics.error()
+
+    def run_passes(self, operation: Any, passes: str) -> None:
+        """Run passes on a module operation, in place, which no pass's result is verified of.
+
+        Args:
+            operation: of `self.context`.
+            passes: nested as operations are, such as `func.func(canonicalize,cse)`.
+
+        Raises:
+            CompileError: one of them fails, or there is none of a name; the operation is then of no
+                more use.
+        """
+        with self._invocation() as (invocation, diagnostics):
+            _api()._dylib.ireeCompilerInvocationSetVerifyIR(invocation._inv_p, False)
+            invocation.import_module(operation)
+            if not invocation.execute_text_pass_pipeline(passes):
+                raise diagnostics.error()
+
+    def has_passes(self, passes: str) -> bool:
+        """Whether the compiler knows passes by these names, which differ between its versions.
+
+        Args:
+            passes: as of `run_passes`.
+        """
+        if passes not in self._known_passes:
+            nothing = self.parse("module {}")
+            try:
+                self.run_passes(nothing, passes)
+            except CompileError:
+                self._known_passes[passes] = False
+            else:
+                self._known_passes[passes] = True
+        return self._known_passes[passes]
 
     def _read(self, invocation: Any, diagnostics: _Diagnostics, source: Any, name: str) -> None:
         """Give the invocation its input."""

@@ -13,7 +13,7 @@ from iree.compiler import ir
 
 from tilewright import te
 from tilewright.schedule.codegen.machine import machine_for
-from tilewright.schedule.codegen.module import context, emit_kernels
+from tilewright.schedule.codegen.module import context, emit_kernels, module_for
 from tilewright.schedule.expr import Var, binary, index
 from tilewright.schedule.lower import Lowered
 from tilewright.schedule.nest import (
@@ -303,6 +303,24 @@ def test_integer_division_never_traps() -> None:
     with np.errstate(all="ignore"):
         assert np.array_equal(f(a, b)[0], a // b)
         assert np.array_equal(f(a, b)[1], a % b)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_indices_are_divided_whatever_their_sign(sign: int) -> None:
+    """Those that cannot be negative without one."""
+    A = te.placeholder((32,), "i32", name="A")
+    divided = te.compute((16,), lambda i: A[(sign * i) // 3 + 9], name="divided")
+    rest = te.compute((16,), lambda i: A[(sign * i) % 3 + te.minimum(i, 5)], name="rest")
+    s = te.create_schedule([divided, rest])
+    s[rest].vectorize(_axis(s, rest)[0])
+    a, at = np.arange(100, 132, dtype="i4"), np.arange(16)
+    found = te.build(s, [A, divided, rest], threads=1)(a)
+    assert np.array_equal(found[0], a[(sign * at) // 3 + 9])
+    assert np.array_equal(found[1], a[(sign * at) % 3 + np.minimum(at, 5)])
+    text = str(module_for(te.lower(s, [A, divided, rest]).program, parse_target("cpu", 1)))
+    with_sign, without = ("arith.floordivsi", "arith.remsi"), ("arith.divui", "arith.remui")
+    assert all((name in text) == (sign < 0) for name in with_sign)
+    assert all((name in text) == (sign > 0) for name in without)
 
 
 def test_reductions_caches_and_threads() -> None:

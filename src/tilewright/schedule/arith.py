@@ -33,6 +33,8 @@ class Arithmetic:
         self.bounds: dict[Expr, Bounds] = dict(bounds or {})
         self._atoms: dict[object, Atom] = {}
         self._linear: dict[Expr, Linear] = {}
+        # Of remainders: the quotients that go with them.
+        self._quotients: dict[Atom, Linear] = {}
         # While an expression is made plain: what was made of its parts.
         self._plain: dict[Expr, Expr] | None = None
 
@@ -198,11 +200,12 @@ class Arithmetic:
     def _joined(self, form: Linear) -> Linear:
         """Joins `(x // c) * c * f` and `(x % c) * f` to `x * f`."""
         for atom, f in form.terms.items():
-            divided = atom.divided("floormod")
-            if divided is None:
+            if atom.kind != "floormod" or (divided := atom.divided("floormod")) is None:
                 continue
             x, c = divided
-            quotient = self.quotient(x, c)
+            quotient = self._quotients.get(atom)
+            if quotient is None:
+                quotient = self._quotients[atom] = self.quotient(x, c)
             if quotient.constant == 0 and len(quotient.terms) == 1:
                 ((part, q),) = quotient.terms.items()
                 if q == 1 and form.terms.get(part) == c * f:

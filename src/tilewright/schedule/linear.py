@@ -119,9 +119,12 @@ class Linear:
         Returns:
             The multiple of the divisor and the rest, whose sum this is.
         """
-        rest, whole = self.part(lambda _, factor: factor % divisor != 0)
+        whole: dict[Atom, int] = {}
+        rest: dict[Atom, int] = {}
+        for atom, factor in self.terms.items():
+            (rest if factor % divisor else whole)[atom] = factor
         remainder = self.constant % divisor
-        return whole.plus(self.constant - remainder), rest.plus(remainder)
+        return Linear(whole, self.constant - remainder), Linear(rest, remainder)
 
     def part(self, wanted: Callable[[Atom, int], bool]) -> tuple[Linear, Linear]:
         """The sum in two: some of its terms and the others, both without the constant.

@@ -122,7 +122,7 @@ class MemoryEmitter(SumEmitter):
 
     def _load(self, expr: Load) -> ir.Value:
         access = self.access(expr.buffer, expr.indices)
-        if access.exists:
+        if access.mask is not None and access.exists:
             access = replace(access, mask=None)
         if self.mask is None or access.lanes or access.exists:
             memory = access.storage.memory

@@ -41,6 +41,9 @@ _INTEGER = {
     "logical_and": arith.AndIOp,
     "logical_or": arith.OrIOp,
 }
+#: Quotients of integers that are known not to be negative: rounded either way they are the same,
+#: and of those without a sign LLVM makes one multiplication or shift.
+UNSIGNED = {"floordiv": arith.DivUIOp, "floormod": arith.RemUIOp}
 # What the dialect calls operations, where that is not the function's own name.
 _MATH = {"expm1": "ExpM1", "round": "RoundEven", "pow": "PowF", "copysign": "CopySign"}
 # Exact in any format, so that the narrow ones need not be computed in f32.

@@ -62,6 +62,7 @@ class SumEmitter(ABC):
         self.loops: dict[Var, ir.Value] = {}
         self._index = ir.IndexType.get()
         self._bound: dict[Var, Linear] = {}
+        self._asked_for: dict[tuple[Var, int], Var] = {}
         #: What has been made in this block and those around it, and the keys of each block's own.
         self._made: dict[Any, ir.Value] = {}
         self._own: list[list[Any]] = [[]]
@@ -101,6 +102,19 @@ class SumEmitter(ABC):
         var = Var(name)
         self.sums.bind(var, 0, extent - 1)
         return var
+
+    def asked_for(self, var: Var, extent: int) -> Var:
+        """A variable in the place of a loop's while conditions are looked at: no code has it, so
+        that it is always the same one, and what was found out in its terms is known.
+
+        Args:
+            var: the loop's.
+            extent: iterations that count.
+        """
+        found = self._asked_for.get((var, extent))
+        if found is None:
+            found = self._asked_for[var, extent] = self.loop_var(var.name, extent)
+        return found
 
     @contextmanager
     def bound(self, values: Mapping[Var, Linear], known: Iterable[Expr] = ()) -> Iterator[None]:
@@ -250,7 +264,11 @@ class SumEmitter(ABC):
             value: ir.Value = atom.args[0]
             return value
         a, b = atom.args
-        return scalars.operation(atom.kind, [part(a), part(b)], INDEX, not b.terms)
+        args = [part(a), part(b)]
+        rounded = atom.kind in scalars.UNSIGNED
+        if rounded and a.low >= 0 and not b.terms and b.constant > 0:
+            return scalars.UNSIGNED[atom.kind](*args).result
+        return scalars.operation(atom.kind, args, INDEX, not b.terms)
 
     def lanes_of(self, place: Linear) -> ir.Value:
         """A sum as a vector of indices.

@@ -171,9 +171,9 @@ def _check(emitter: SumEmitter, found: GuardedComparison) -> Check:
 def _difference(
     emitter: SumEmitter, part: Expr, extents: Mapping[Var, int]
 ) -> tuple[Check, dict[Var, Var]]:
-    """A comparison with the variables of the loops within, which are new ones."""
+    """A comparison with variables in the place of those of the loops within."""
     assert isinstance(part, Binary)
-    within = {var: emitter.loop_var(var.name, extent) for var, extent in extents.items()}
+    within = {var: emitter.asked_for(var, extent) for var, extent in extents.items()}
     with emitter.bound({v: emitter.sums.variable(w) for v, w in within.items()}):
         difference = emitter.linear(part.a).plus(emitter.linear(part.b), -1)
     op = part.op

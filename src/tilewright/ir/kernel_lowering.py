@@ -3,7 +3,8 @@
 IREE takes an executable from loops over memory to LLVM's dialect by more than seventy passes, most
 of them for tensors, linalg and what else a dispatch begins as; on kernels that are loops already
 these change nothing, and take a third to half of the time. What consists of operations that none
-of them looks at gets the others, in IREE's order; whatever else is in a kernel, IREE's own pipeline.
+of them looks at gets the others, in IREE's order; whatever else is in a kernel, IREE's own
+pipeline.
 The object files are the same, byte for byte (tests/ir/test_kernel_lowering.py).
 """
 

@@ -42,6 +42,13 @@ SITES: dict[str, Callable[[], SiteExpression]] = {
     "largest place": lambda: row_cases.largest_place(8, 50),
     "attention": lambda: attention_cases.attention(2, 16, 24, 16, 16),
 }
+# What is computed with floats of two bytes, each by another operation.
+NARROW: dict[str, Callable[[Any], Any]] = {
+    "sum": lambda one: one + one,
+    "size": te.abs,
+    "choice": lambda one: te.select(one < te.const(0, one.dtype), one, te.const(1, one.dtype)),
+    "integer": lambda one: one.astype("i32"),
+}
 
 
 class Sessions:
@@ -144,8 +151,16 @@ def test_of_several_programs_too(sessions: Sessions, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "of"),
-    [("i32", lambda one: one // 3), ("f32", lambda one: one.astype("bf16"))],
-    ids=["rounded down below 0", "a float that is rounded to bf16"],
+    [
+        ("i32", lambda one: one // 3),
+        ("f32", lambda one: one.astype("bf16")),
+        *((dtype, of) for dtype in ("bf16", "f16") for of in NARROW.values()),
+    ],
+    ids=[
+        "rounded down below 0",
+        "a float that is rounded to bf16",
+        *(f"{name} of {dtype}" for dtype in ("bf16", "f16") for name in NARROW),
+    ],
 )
 def test_what_other_passes_look_at_goes_through_all(
     dtype: str,

@@ -4,8 +4,7 @@ IREE takes an executable from loops over memory to LLVM's dialect by more than s
 of them for tensors, linalg and what else a dispatch begins as; on kernels that are loops already
 these change nothing, and take a third to half of the time. What consists of operations that none
 of them looks at gets the others, in IREE's order; whatever else is in a kernel, IREE's own
-pipeline.
-The object files are the same, byte for byte (tests/ir/test_kernel_lowering.py).
+pipeline. The object files are the same, byte for byte (tests/ir/test_kernel_lowering.py).
 """
 
 from __future__ import annotations
@@ -47,33 +46,37 @@ _PIPELINE = (
     f"hal.executable(hal.executable.variant(builtin.module({','.join(_PASSES)}),"
     "iree-codegen-propagate-dispatch-config))"
 )
-# What the passes that are left out have nothing to do with.
-_ARITHMETIC = (
-    "addf addi andi bitcast cmpf cmpi constant divf divsi divui extf extsi extui fptosi fptoui "
-    "index_cast index_castui maximumf maxnumf maxsi maxui minimumf minnumf minsi minui mulf muli "
-    "negf ori remsi remui select shli shrsi shrui sitofp subf subi truncf trunci uitofp xori"
+# What the passes that are left out have nothing to do with; floats that are computed with in f32
+# and f64 alone, since others are computed in these, or in integers, by passes that are left out.
+_CONVERSIONS = frozenset(("arith.extf", "arith.truncf"))
+_FLOATS = (
+    "addf cmpf divf fptosi fptoui maximumf maxnumf minimumf minnumf mulf negf select sitofp subf "
+    "uitofp"
+)
+_ON_FLOATS = frozenset(f"arith.{name}" for name in _FLOATS.split())
+_INTEGERS = (
+    "addi andi bitcast cmpi constant divsi divui extsi extui index_cast index_castui maxsi maxui "
+    "minsi minui muli ori remsi remui shli shrsi shrui subi trunci xori"
 )
 _MEMORY = (
     "alloc alloca distinct_objects extract_aligned_pointer_as_index load memory_space_cast "
     "prefetch reinterpret_cast store"
 )
 _VECTORS = (
-    "bitcast broadcast create_mask extract fma from_elements insert load maskedload maskedstore "
+    "bitcast broadcast create_mask extract from_elements insert load maskedload maskedstore "
     "shape_cast shuffle store"
 )
 _KNOWN = frozenset(
     [
-        *(f"arith.{name}" for name in _ARITHMETIC.split()),
+        *(f"arith.{name}" for name in _INTEGERS.split()),
         *(f"memref.{name}" for name in _MEMORY.split()),
         *(f"vector.{name}" for name in _VECTORS.split()),
         *(f"scf.{name}" for name in ("for", "if", "yield")),
         *("func.return", "hal.interface.binding.subspan", "hal.interface.workgroup.id"),
     ]
 )
-_KNOWN_DIALECTS = ("llvm.", "math.")
-# Of bf16 and bytes they are computed in integers, by a pass that has no name to be asked for by.
-_CONVERSIONS = ("arith.extf", "arith.truncf")
-_FLOATS = (ir.F16Type, ir.F32Type, ir.F64Type)
+_COMPUTED = (ir.F32Type, ir.F64Type)
+_CONVERTED = (ir.F16Type, *_COMPUTED)
 
 
 def lower_to_llvm(session: CompilerSession, module: ir.Module) -> None:
@@ -86,11 +89,9 @@ def lower_to_llvm(session: CompilerSession, module: ir.Module) -> None:
     Raises:
         CompileError: the compiler does not take them.
     """
-    if not session.has_passes(_PIPELINE):
-        session.run(module.operation, _SOURCES, _TARGETS, verify=False)
-        return
+    known = session.has_passes(_PIPELINE)
     with session.context, ir.Location.unknown():
-        variants = list(_variants(module))
+        variants = list(_variants(module)) if known else []
         plain = bool(variants) and all(map(_is_plain, variants))
         for variant in variants if plain else ():
             _configure(variant)
@@ -143,16 +144,22 @@ def _workgroups(export: ir.Operation) -> list[ir.Value] | None:
 
 def _is_known(op: ir.Operation) -> bool:
     name: str = op.name
-    if name not in _KNOWN:
-        return name.startswith(_KNOWN_DIALECTS)
     if name in _CONVERSIONS:
-        return all(isinstance(_element(v), _FLOATS) for v in (*op.operands, *op.results))
+        return _floats_are(op, _CONVERTED)
+    if name in _ON_FLOATS or name.startswith("math."):
+        return _floats_are(op, _COMPUTED)
+    return name in _KNOWN or name.startswith("llvm.")
+
+
+def _floats_are(op: ir.Operation, kinds: tuple[type[ir.Type], ...]) -> bool:
+    """Whether all floats that an operation takes and makes, in vectors or alone, are of kinds."""
+    for value in (*op.operands, *op.results):
+        element = value.type
+        if isinstance(element, ir.VectorType):
+            element = element.element_type
+        if isinstance(element, ir.FloatType) and not isinstance(element, kinds):
+            return False
     return True
-
-
-def _element(value: ir.Value) -> ir.Type:
-    kind = value.type
-    return kind.element_type if isinstance(kind, ir.VectorType) else kind
 
 
 def _configure(variant: ir.Operation) -> None:

@@ -330,13 +330,11 @@ class CompilerSession:
             passes: as of `run_passes`.
         """
         if passes not in self._known_passes:
-            nothing = self.parse("module {}")
             try:
-                self.run_passes(nothing, passes)
+                self.run_passes(self.parse("module {}"), passes)
+                self._known_passes[passes] = True
             except CompileError:
                 self._known_passes[passes] = False
-            else:
-                self._known_passes[passes] = True
         return self._known_passes[passes]
 
     def _read(self, invocation: Any, diagnostics: _Diagnostics, source: Any, name: str) -> None:

@@ -200,7 +200,8 @@ class Arithmetic:
     def _joined(self, form: Linear) -> Linear:
         """Joins `(x // c) * c * f` and `(x % c) * f` to `x * f`."""
         for atom, f in form.terms.items():
-            if atom.kind != "floormod" or (divided := atom.divided("floormod")) is None:
+            divided = atom.divided("floormod")
+            if divided is None:
                 continue
             x, c = divided
             quotient = self._quotients.get(atom)

@@ -62,7 +62,7 @@ class SumEmitter(ABC):
         self.loops: dict[Var, ir.Value] = {}
         self._index = ir.IndexType.get()
         self._bound: dict[Var, Linear] = {}
-        self._asked_for: dict[tuple[Var, int], Var] = {}
+        self._stand_ins: dict[tuple[Var, int], Var] = {}
         #: What has been made in this block and those around it, and the keys of each block's own.
         self._made: dict[Any, ir.Value] = {}
         self._own: list[list[Any]] = [[]]
@@ -103,7 +103,7 @@ class SumEmitter(ABC):
         self.sums.bind(var, 0, extent - 1)
         return var
 
-    def asked_for(self, var: Var, extent: int) -> Var:
+    def stand_in(self, var: Var, extent: int) -> Var:
         """A variable in the place of a loop's while conditions are looked at: no code has it, so
         that it is always the same one, and what was found out in its terms is known.
 
@@ -111,9 +111,9 @@ class SumEmitter(ABC):
             var: the loop's.
             extent: iterations that count.
         """
-        found = self._asked_for.get((var, extent))
+        found = self._stand_ins.get((var, extent))
         if found is None:
-            found = self._asked_for[var, extent] = self.loop_var(var.name, extent)
+            found = self._stand_ins[var, extent] = self.loop_var(var.name, extent)
         return found
 
     @contextmanager

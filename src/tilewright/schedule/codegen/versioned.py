@@ -126,7 +126,7 @@ class VersionedEmitter(ValueEmitter):
             The first such iteration, the one behind the last, and what is compared in these.
         """
         first, end = 0, loop.extent
-        var = self.asked_for(loop.var, loop.extent)
+        var = self.stand_in(loop.var, loop.extent)
         with self.bound({loop.var: self.sums.variable(var)}):
             fixed = [c for c in found(loop.body, frozenset((var,))) if c.is_of(var)]
         for check in fixed:

@@ -173,7 +173,7 @@ def _difference(
 ) -> tuple[Check, dict[Var, Var]]:
     """A comparison with variables in the place of those of the loops within."""
     assert isinstance(part, Binary)
-    within = {var: emitter.asked_for(var, extent) for var, extent in extents.items()}
+    within = {var: emitter.stand_in(var, extent) for var, extent in extents.items()}
     with emitter.bound({v: emitter.sums.variable(w) for v, w in within.items()}):
         difference = emitter.linear(part.a).plus(emitter.linear(part.b), -1)
     op = part.op

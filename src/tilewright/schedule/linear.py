@@ -7,7 +7,7 @@ atoms one object, is :class:`tilewright.schedule.arith.Arithmetic`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,6 +101,18 @@ class Linear:
         if factor == 0:
             return number(0)
         return Linear({a: c * factor for a, c in self.terms.items()}, self.constant * factor)
+
+    def where(self, values: Mapping[Atom, Linear]) -> Linear:
+        """The sum with others in the place of some of its atoms.
+
+        Args:
+            values: by atom.
+        """
+        result = self
+        for atom in self.terms.keys() & values.keys():
+            factor = self.terms[atom]
+            result = result.plus(Linear({atom: factor}, 0), -1).plus(values[atom], factor)
+        return result
 
     def over(self, divisor: int) -> Linear:
         """The quotient by a number that divides every coefficient and the constant.

@@ -106,6 +106,8 @@ def unroll_marked(loop: nest.For) -> nest.For:
 
 
 _LIMITS = ("auto_unroll_max_step", "auto_unroll_max_extent", "auto_unroll_max_depth")
+#: Pragmas of a loop by which loops within it are unrolled.
+LIMITS = frozenset(_LIMITS)
 
 
 @dataclass(frozen=True)
@@ -118,16 +120,21 @@ class _Limits:
         """A loop that is small enough to be unrolled, as such."""
         if not isinstance(stmt, nest.For) or kind_of(stmt) != nest.SERIAL:
             return None
-        small = _steps(stmt) <= self.steps or stmt.extent <= self.extent
+        small = steps(stmt) <= self.steps or stmt.extent <= self.extent
         return replace(stmt, kind=nest.UNROLLED) if small and _depth(stmt) <= self.depth else None
 
 
-def _steps(stmt: Stmt) -> int:
-    """Statements run, vectorized loops counted as one step."""
+@functools.lru_cache(maxsize=1024)
+def steps(stmt: Stmt) -> int:
+    """Statements run, vectorized loops counted as one step.
+
+    Args:
+        stmt: looked at with all that is in it.
+    """
     if isinstance(stmt, nest.For):
-        return _steps(stmt.body) * (1 if kind_of(stmt) == nest.VECTORIZED else stmt.extent)
+        return steps(stmt.body) * (1 if kind_of(stmt) == nest.VECTORIZED else stmt.extent)
     below = inner(stmt)
-    return sum(_steps(part) for part in below) if below else 1
+    return sum(steps(part) for part in below) if below else 1
 
 
 def _depth(stmt: Stmt) -> int:

@@ -187,11 +187,13 @@ class WindowsSketch(Sketch):
             ),
             Constraint(
                 "edges",
-                ("image", *tile, "unroll"),
-                lambda image, c, r, _, b, u: (image == "copied") | (c * r * b * u <= most_cut),
-                lambda image, c, r, _, b, u: (
-                    f"{c * r * b * u} elements in a step of windows that are cut off at edges; "
-                    f"allowed: {most_cut}"
+                ("image", *tile, "unroll", "unroll_windows"),
+                lambda image, c, r, _, b, u, n: (
+                    (image == "copied") | (c * r * b * u * written[n] <= most_cut)
+                ),
+                lambda image, c, r, _, b, u, n: (
+                    f"{c * r * b * u * written[n]} elements in a step of windows that are cut off "
+                    f"at edges; allowed: {most_cut}"
                 ),
                 vectorised=True,
             ),
@@ -202,6 +204,16 @@ class WindowsSketch(Sketch):
                 lambda order, u, n: (
                     f"{n} axes of the window are written out around a loop of {inner // u} steps "
                     "over channels"
+                ),
+                vectorised=True,
+            ),
+            Constraint(
+                "unrolled channels",
+                ("reduction", "unroll", "unroll_windows"),
+                lambda order, u, n: (order == "windows") | (u == 1) | (written[n] == written[-1]),
+                lambda order, u, n: (
+                    f"{u} channels are written out around loops over {len(found.windows) - n} axes "
+                    "of the window"
                 ),
                 vectorised=True,
             ),

@@ -58,6 +58,8 @@ class SumEmitter(ABC):
         self.mask: ir.Value | None = None
         #: Identities of the comparisons that are known to hold.
         self.assumed: frozenset[int] = frozenset()
+        #: Sums that are known to be not negative.
+        self._nonnegative: tuple[Linear, ...] = ()
         #: The values of the variables that `loop_var` makes.
         self.loops: dict[Var, ir.Value] = {}
         self._index = ir.IndexType.get()
@@ -129,6 +131,37 @@ class SumEmitter(ABC):
         self.assumed = assumed | {id(part) for part in known}
         yield
         self._bound, self.assumed = outer, assumed
+
+    @contextmanager
+    def known(self, values: Mapping[Atom, Linear]) -> Iterator[None]:
+        """Where parts of sums are known to be equal to others.
+
+        Args:
+            values: by atom of the emitter's sums.
+        """
+        with self.bound({var: place.where(values) for var, place in self._bound.items()}):
+            yield
+
+    @contextmanager
+    def nonnegative(self, sums: Iterable[Linear]) -> Iterator[None]:
+        """Where sums are known to be not negative.
+
+        Args:
+            sums: in terms of the emitted loops' variables.
+        """
+        outer = self._nonnegative
+        self._nonnegative = (*outer, *sums)
+        yield
+        self._nonnegative = outer
+
+    def least(self, place: Linear) -> int:
+        """What a sum is at least, by its atoms' bounds and sums of equal terms.
+
+        Args:
+            place: a sum.
+        """
+        known = [one for one in self._nonnegative if one.terms == place.terms]
+        return max([place.low, *(place.constant - one.constant for one in known)])
 
     @contextmanager
     def vector(self, lane: Var, lanes: int) -> Iterator[None]:

@@ -11,6 +11,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import scf
 
 from tilewright.schedule import nest
+from tilewright.schedule.codegen.cuts import Cut, busy, cuts
 from tilewright.schedule.codegen.machine import Processor
 from tilewright.schedule.codegen.values import ValueEmitter
 from tilewright.schedule.codegen.versions import (
@@ -23,6 +24,7 @@ from tilewright.schedule.codegen.versions import (
 from tilewright.schedule.expr import Expr, Var
 from tilewright.schedule.linear import Linear, number
 from tilewright.schedule.nest import Stmt
+from tilewright.schedule.types import BOOL
 from tilewright.schedule.unrolling import statements
 
 # Iterations that are code of their own each where checks do not hold: of 7x7 windows at an edge.
@@ -61,7 +63,18 @@ class VersionedEmitter(ValueEmitter):
             extent: its iterations.
             body: emits what is in it, given the variable.
         """
-        made = scf.ForOp(self.number(0), self.number(extent), self.number(1))
+        self._loop(name, extent, (number(0), number(extent)), body)
+
+    def _loop(
+        self,
+        name: str,
+        extent: int,
+        ends: tuple[Linear, Linear],
+        body: Callable[[Linear], None],
+    ) -> None:
+        """A loop from one sum up to another, both within 0 and `extent`."""
+        first, end = map(self.sum, ends)
+        made = scf.ForOp(first, end, self.number(1))
         var = self.loop_var(name, extent)
         self.loops[var] = made.induction_variable
         # What was read before the loop is out of date in its second iteration.
@@ -96,7 +109,11 @@ class VersionedEmitter(ValueEmitter):
             # Both are at an edge, each at one of its own.
             first = end = 1
         elif not known or first >= end:
-            self._range(loop, 0, loop.extent)
+            found = cuts(self, loop, self.comparisons_of(loop.body)) if self._is_small(loop.body) else []
+            if found:
+                self._between_cuts(loop, found)
+            else:
+                self._range(loop, *busy(self, loop, 0, loop.extent))
             return
         self._remainder(loop, 0, first)
         self._range(loop, first, end, known)
@@ -105,6 +122,7 @@ class VersionedEmitter(ValueEmitter):
     def _remainder(self, loop: nest.For, first: int, end: int) -> None:
         """Iterations in which a check does not hold. A few are code of their own each, where loops
         within come in versions as well: they may be a good part of all the work."""
+        first, end = busy(self, loop, first, end)
         outer, count = self._versioned, end - first
         few = count <= _MOST_APART and count * statements(loop.body) <= MOST_VERSIONED // 2
         self._versioned = outer and few
@@ -112,6 +130,56 @@ class VersionedEmitter(ValueEmitter):
         for begin, stop in pairwise(cuts):
             self._range(loop, begin, stop)
         self._versioned = outer
+
+    def _between_cuts(self, loop: nest.For, found: Sequence[Cut]) -> None:
+        """A loop with cuts at sums that are known only when the code runs."""
+        first, end = number(0), number(loop.extent)
+        for cut in found:
+            place = cut.place(self.sums)
+            if cut.factor > 0:
+                first = self.sums.combined("max", place, first)
+                self._outside(loop, cut, (number(0), self.sums.combined("min", first, end)))
+            else:
+                end = self.sums.combined("min", place, end)
+        known = [part for cut in found for part in cut.parts]
+
+        def body(value: Linear) -> None:
+            reached = [value.times(cut.factor).plus(cut.rest) for cut in found]
+            with self.bound({loop.var: value}, known), self.nonnegative(reached):
+                self.statement(loop.body)
+
+        self._loop(loop.var.name, loop.extent, (first, end), body)
+        for cut in found:
+            if cut.factor < 0:
+                end = self.sums.combined("max", end, number(0))
+                self._outside(loop, cut, (end, number(loop.extent)))
+
+    def _outside(self, loop: nest.For, cut: Cut, ends: tuple[Linear, Linear]) -> None:
+        """The iterations on the other side of a cut: for each value of its sum that has any code
+        of its own, in which all is known, as long as these values are few."""
+        values = cut.values(loop.extent)
+        if len(values) > _MOST_APART:
+
+            def body(value: Linear) -> None:
+                with self.bound({loop.var: value}):
+                    self.statement(loop.body)
+
+            outer, self._versioned = self._versioned, False
+            self._loop(loop.var.name, loop.extent, ends, body)
+            self._versioned = outer
+            return
+        for value in values:
+            with self.known(cut.atoms(value)):
+                first, end = busy(self, loop, *cut.outside(value, loop.extent))
+                if first < end:
+                    branch = scf.IfOp(self._equal(cut.rest, value))
+                    with self.block(branch.then_block):
+                        self._remainder(loop, first, end)
+                        scf.YieldOp([])
+
+    def _equal(self, place: Linear, value: int) -> ir.Value:
+        found = self.compared("eq", place.plus(-value))
+        return self.constant(found, BOOL) if isinstance(found, bool) else found
 
     def held(
         self, loop: nest.For, found: Callable[[Stmt, frozenset[Var]], list[Check]]
@@ -136,9 +204,13 @@ class VersionedEmitter(ValueEmitter):
 
     def _checks(self, body: Stmt, outer: frozenset[Var]) -> list[Check]:
         """The checks that decide on versions of a body, by the variables around it."""
-        if not self._versioned or statements(body) > MOST_VERSIONED:
+        if not self._is_small(body):
             return []
         return checks(self, self.comparisons_of(body), outer)
+
+    def _is_small(self, body: Stmt) -> bool:
+        """Whether a body may be written out several times."""
+        return self._versioned and statements(body) <= MOST_VERSIONED
 
     def comparisons_of(self, body: Stmt) -> list[GuardedComparison]:
         """As `comparisons`; unrolled loops ask for those of their bodies over and over.

@@ -11,18 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilewright.schedule import nest
 from tilewright.schedule.codegen.sums import SumEmitter, is_pure
-from tilewright.schedule.expr import Binary, Expr, Select, Var
+from tilewright.schedule.expr import Binary, Expr, Select, Var, variables
 from tilewright.schedule.linear import Linear
 from tilewright.schedule.nest import Stmt, expressions, inner, statements
 from tilewright.schedule.types import INDEX
-from tilewright.schedule.unrolling import kind_of
+from tilewright.schedule.unrolling import LIMITS, kind_of, steps
 from tilewright.schedule.walk import nodes
 
 #: Statements of a loop's body beyond which it is not written out several times.
 MOST_VERSIONED = 256
+# Statements that an iteration runs.
+_WORTH_ASKING = 32
 
 _ORDER = ("lt", "le", "gt", "ge")
 
@@ -72,6 +75,27 @@ class GuardedComparison:
     loops: tuple[nest.For, ...]
     guards: tuple[Expr, ...]
 
+    @cached_property
+    def is_asked_within(self) -> bool:
+        """Whether one of the loops begins and ends where this does, so that nothing around that
+        needs versions for it."""
+        if any(LIMITS & loop.pragmas.keys() for loop in self.loops):
+            # Which loops stay loops is known when these are emitted.
+            return False
+        asked = variables(self.part)
+        return any(loop.var in asked and is_worth_asking(loop) for loop in self.loops)
+
+
+def is_worth_asking(loop: nest.For) -> bool:
+    """Whether each iteration of a loop takes so long that it costs little to ask, whenever the loop
+    begins, from which iteration on a check holds.
+
+    Args:
+        loop: any.
+    """
+    serial = kind_of(loop) == nest.SERIAL and loop.extent > 1
+    return serial and steps(loop.body) >= _WORTH_ASKING
+
 
 def comparisons(body: Stmt) -> Iterator[GuardedComparison]:
     """The comparisons in the conditions of a statement that need versions: those of splits that do
@@ -87,7 +111,7 @@ def comparisons(body: Stmt) -> Iterator[GuardedComparison]:
         stmt: Stmt, loops: tuple[nest.For, ...], guards: tuple[Expr, ...]
     ) -> Iterator[GuardedComparison]:
         if isinstance(stmt, nest.If):
-            parts = tuple(_parts(stmt.condition))
+            parts = tuple(parts_of(stmt.condition))
             if stmt.likely or not _is_around_loops(stmt):
                 yield from (GuardedComparison(part, loops, guards) for part in parts)
             yield from visit(stmt.then, loops, (*guards, *parts))
@@ -98,7 +122,7 @@ def comparisons(body: Stmt) -> Iterator[GuardedComparison]:
             for expr in expressions(stmt):
                 for node in nodes(expr):
                     if isinstance(node, Select) and node.guarded:
-                        for part in _parts(node.condition):
+                        for part in parts_of(node.condition):
                             yield GuardedComparison(part, loops, guards)
         if isinstance(stmt, nest.For):
             loops = (*loops, stmt)
@@ -116,12 +140,16 @@ def _is_around_loops(stmt: Stmt) -> bool:
     )
 
 
-def _parts(condition: Expr) -> Iterator[Expr]:
-    """The comparisons of indices that a conjunction is made of."""
+def parts_of(condition: Expr) -> Iterator[Expr]:
+    """The comparisons of indices that a conjunction is made of.
+
+    Args:
+        condition: of type `bool`.
+    """
     if isinstance(condition, Binary):
         if condition.op == "logical_and":
-            yield from _parts(condition.a)
-            yield from _parts(condition.b)
+            yield from parts_of(condition.a)
+            yield from parts_of(condition.b)
         elif condition.op in _ORDER and condition.a.dtype == INDEX and is_pure(condition):
             yield condition
 
@@ -142,7 +170,10 @@ def checks(
     for one in found:
         if id(one.part) in emitter.assumed:
             continue
-        check = _check(emitter, one)
+        if one.is_asked_within:
+            useless.add(id(one.part))
+            continue
+        check = check_of(emitter, one)
         bound = check.bound
         never = bound.low >= 0 if check.op == "lt" else bound.high < 0
         if never or not bound.variables <= outer:
@@ -152,7 +183,13 @@ def checks(
     return [check for check in made if id(check.part) not in useless]
 
 
-def _check(emitter: SumEmitter, found: GuardedComparison) -> Check:
+def check_of(emitter: SumEmitter, found: GuardedComparison) -> Check:
+    """When a comparison holds in all iterations of the loops around it.
+
+    Args:
+        emitter: knows the values of the variables around these.
+        found: the comparison.
+    """
     extents = {loop.var: loop.extent for loop in found.loops}
     if extents:
         # Iterations that a guard leaves out ask nothing: columns beyond the end of a row.
@@ -161,11 +198,29 @@ def _check(emitter: SumEmitter, found: GuardedComparison) -> Check:
             for var, extent in extents.items():
                 if asked.is_of(within[var]):
                     extents[var] = max(1, asked.range(extent)[1])
-    whole, within = _difference(emitter, found.part, extents)
+    return _extreme_check(emitter, found.part, extents, hardest=True)
+
+
+def easiest_check(emitter: SumEmitter, found: GuardedComparison) -> Check:
+    """When a comparison holds in some iteration of the loops around it.
+
+    Args:
+        emitter: knows the values of the variables around these.
+        found: the comparison.
+    """
+    extents = {loop.var: loop.extent for loop in found.loops}
+    return _extreme_check(emitter, found.part, extents, hardest=False)
+
+
+def _extreme_check(
+    emitter: SumEmitter, part: Expr, extents: Mapping[Var, int], *, hardest: bool
+) -> Check:
+    """A comparison as the iterations decide for which it is the hardest to hold, or the easiest."""
+    whole, within = _difference(emitter, part, extents)
     hidden = frozenset(within.values())
     inside, bound = whole.bound.part(lambda atom, _: bool(atom.variables & hidden))
-    bound = bound.plus(whole.bound.constant + (inside.high if whole.op == "lt" else inside.low))
-    return Check(found.part, whole.op, bound)
+    extreme = inside.high if (whole.op == "lt") == hardest else inside.low
+    return Check(part, whole.op, bound.plus(whole.bound.constant + extreme))
 
 
 def _difference(

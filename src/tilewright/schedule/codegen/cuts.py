@@ -1,0 +1,222 @@
+"""Where in a loop its checks begin and cease to hold, in terms of what is known only when the code
+runs: the numbers of the tiles and workgroups that the loop is in.
+
+A window over an image's edge leaves out other rows in the first tile than in the last. Versions of
+all the code around the window would say which; loops that begin and end where the checks do need
+one version of what is whole, and code for the few values of the sum where something is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.schedule import nest
+from tilewright.schedule.arith import Arithmetic
+from tilewright.schedule.codegen.sums import SumEmitter
+from tilewright.schedule.codegen.versions import (
+    GuardedComparison,
+    check_of,
+    easiest_check,
+    is_worth_asking,
+    parts_of,
+)
+from tilewright.schedule.expr import Expr, Var
+from tilewright.schedule.linear import Atom, Linear, number
+from tilewright.schedule.nest import Stmt, inner
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The iterations of a loop in which `factor` times its variable plus `rest` is not negative:
+    from one on where the factor is positive, up to one where it is negative.
+
+    least: no value of `rest` is below it.
+    parts: the comparisons that hold in these.
+    """
+
+    factor: int
+    rest: Linear
+    least: int
+    parts: tuple[Expr, ...]
+
+    def place(self, sums: Arithmetic) -> Linear:
+        """The first such iteration, or the one behind the last; may be beyond the loop.
+
+        Args:
+            sums: of who emits.
+        """
+        quotient = sums.quotient(self.rest, abs(self.factor))
+        return quotient.times(-1) if self.factor > 0 else quotient.plus(1)
+
+    def outside(self, value: int, extent: int) -> tuple[int, int]:
+        """The other iterations.
+
+        Args:
+            value: of `rest`.
+            extent: iterations of the loop.
+
+        Returns:
+            The first one, and the one behind the last.
+        """
+        if self.factor > 0:
+            return 0, min(extent, -(value // self.factor))
+        return max(0, value // -self.factor + 1), extent
+
+    def values(self, extent: int) -> range:
+        """The values of `rest` with which there are others.
+
+        Args:
+            extent: iterations of the loop.
+        """
+        end = max(0, -self.factor * (extent - 1))
+        step = math.gcd(*self.rest.terms.values())
+        first = self.least + (self.rest.constant - self.least) % step
+        return range(first, min(end, self.rest.high + 1), step)
+
+    def atoms(self, value: int) -> dict[Atom, Linear]:
+        """What is known of parts of `rest`.
+
+        Args:
+            value: of `rest`.
+        """
+        terms = self.rest.terms
+        if value in (self.rest.low, self.rest.high):
+            upper = value == self.rest.high
+            return {a: number(a.high if (c > 0) == upper else a.low) for a, c in terms.items()}
+        others = self.rest.plus(-value)
+        for atom, factor in terms.items():
+            if not any(c % factor for c in (*terms.values(), others.constant)):
+                return {atom: others.plus(Linear({atom: factor}, 0), -1).over(-factor)}
+        return {}
+
+
+def cuts(
+    emitter: SumEmitter, loop: nest.For, found: Sequence[GuardedComparison]
+) -> list[Cut]:
+    """Where a loop's checks begin and cease to hold.
+
+    Args:
+        emitter: knows the values of the variables around.
+        loop: the loop.
+        found: what `comparisons` gives of its body.
+
+    Returns:
+        At most one from which on they hold and one up to which they do, in this order; what is
+        outside of the one is not outside of the other.
+    """
+    if not is_worth_asking(loop):
+        return []
+    var = emitter.stand_in(loop.var, loop.extent)
+    kept: dict[bool, Cut] = {}
+    useless: set[int] = set()
+    with emitter.bound({loop.var: emitter.sums.variable(var)}):
+        for one in found:
+            if id(one.part) in emitter.assumed:
+                continue
+            cut = None if one.is_asked_within else _cut(emitter, one, var)
+            if cut is None:
+                useless.add(id(one.part))
+            elif cut.values(loop.extent):
+                known = kept.setdefault(cut.factor > 0, cut)
+                if (known.factor, known.rest.terms) != (cut.factor, cut.rest.terms):
+                    useless.add(id(one.part))
+                    continue
+                first = min(known, cut, key=lambda one: one.rest.constant)
+                kept[cut.factor > 0] = replace(first, parts=(*known.parts, one.part))
+    whole = [replace(cut, parts=_without(cut.parts, useless)) for cut in kept.values()]
+    whole = sorted((cut for cut in whole if cut.parts), key=lambda cut: -cut.factor)
+    return whole if len(whole) < 2 or _apart(*whole) else []
+
+
+def _cut(emitter: SumEmitter, found: GuardedComparison, var: Var) -> Cut | None:
+    """The cut of one comparison; None where the variable is no term of it, or the only one."""
+    check = check_of(emitter, found)
+    bound = check.bound if check.op == "ge" else check.bound.times(-1).plus(-1)
+    mine, rest = bound.part(lambda atom, _: var in atom.variables)
+    rest = rest.plus(bound.constant)
+    around = rest.terms and not rest.volatile and emitter.lane not in rest.variables
+    if not around or [atom.kind for atom in mine.terms] != ["var"]:
+        return None
+    (factor,) = mine.terms.values()
+    return Cut(factor, rest, emitter.least(rest), (found.part,))
+
+
+def _without(parts: Sequence[Expr], useless: Collection[int]) -> tuple[Expr, ...]:
+    return tuple(part for part in parts if id(part) not in useless)
+
+
+def _apart(first: Cut, last: Cut) -> bool:
+    """Whether no iteration is both before the one and behind the other."""
+    factor = first.factor
+    least = first.rest.plus(last.rest).low
+    # Rounding down costs less than one iteration at each.
+    return last.factor == -factor and least >= (-1 if factor == 1 else 0)
+
+
+def busy(emitter: SumEmitter, loop: nest.For, first: int, end: int) -> tuple[int, int]:
+    """Iterations of a loop without those at its ends that write nothing anybody reads: tiles beyond
+    the data.
+
+    Args:
+        emitter: knows the values of the variables around.
+        loop: the loop.
+        first: of its iterations.
+        end: behind the last one.
+
+    Returns:
+        The first one, and the one behind the last.
+    """
+    var = emitter.stand_in(loop.var, loop.extent)
+    with emitter.bound({loop.var: emitter.sums.variable(var)}):
+        asked = [[easiest_check(emitter, one) for one in places] for places in _needed(loop.body)]
+    for checks in asked:
+        if all(check.is_of(var) for check in checks):
+            ranges = [check.range(loop.extent) for check in checks]
+            first = max(first, min(low for low, _ in ranges))
+            end = min(end, max(high for _, high in ranges))
+    return first, max(first, end)
+
+
+def _needed(body: Stmt) -> list[list[GuardedComparison]]:
+    """Comparisons of which each has to hold somewhere for a statement to write anything, by the
+    places where it is asked."""
+    places: dict[int, list[GuardedComparison]] = {}
+    around: set[int] | None = None
+    for guards in _writes(body, (), (), frozenset()):
+        asked = {id(one.part) for one in guards}
+        around = asked if around is None else around & asked
+        for one in guards:
+            places.setdefault(id(one.part), []).append(one)
+    return [places[part] for part in sorted(around or ())]
+
+
+def _writes(
+    stmt: Stmt,
+    loops: tuple[nest.For, ...],
+    guards: tuple[GuardedComparison, ...],
+    own: frozenset[nest.Buffer],
+) -> Iterator[tuple[GuardedComparison, ...]]:
+    """The comparisons around each thing within that is more than a hint, and writes more than
+    memory of the statement's own."""
+    match stmt:
+        case nest.Prefetch():
+            return
+        case nest.Store():
+            if stmt.buffer not in own:
+                yield guards
+        case nest.If():
+            parts = tuple(GuardedComparison(part, loops, ()) for part in parts_of(stmt.condition))
+            yield from _writes(stmt.then, loops, (*guards, *parts), own)
+            if stmt.otherwise is not None:
+                yield from _writes(stmt.otherwise, loops, guards, own)
+        case nest.For():
+            yield from _writes(stmt.body, (*loops, stmt), guards, own)
+        case nest.Allocate():
+            yield from _writes(stmt.body, loops, guards, own | {stmt.buffer})
+        case nest.Seq() | nest.StoreAll():
+            for part in inner(stmt):
+                yield from _writes(part, loops, guards, own)
+        case _:
+            yield guards

@@ -15,6 +15,8 @@ from tilewright.measure.jobs import Job, Result, WorkerTask
 # More of them gain little: of eight kernels each takes 5% less than of four, of four 35% less than
 # alone.
 _MOST = 8
+# Jobs a worker up to which none is kept for the end.
+_FEW = 3
 
 
 @dataclass(frozen=True)
@@ -69,15 +71,19 @@ def bundled(jobs: Sequence[Job[Any, Any]], workers: int, default_timeout_s: floa
 
 
 def _shares(places: Sequence[int], workers: int) -> Iterator[tuple[int, ...]]:
-    """Places in parts that differ by one at most: a multiple of the workers where that is fewer
-    than there are places."""
-    rounds = -(-len(places) // (_MOST * workers))
-    parts = min(len(places), rounds * workers)
+    """Places in parts that differ by one at most, a multiple of the workers where that is fewer
+    than there are places; where these are many, the last ones alone, for the workers that are done
+    first: what a job takes is not known before."""
+    alone = workers if len(places) >= _FEW * workers > _FEW else 0
+    shared, last = places[: len(places) - alone], places[len(places) - alone :]
+    rounds = -(-len(shared) // (_MOST * workers))
+    parts = min(len(shared), rounds * workers)
     begin = 0
     for part in range(parts):
-        end = begin + -(-(len(places) - begin) // (parts - part))
-        yield tuple(places[begin:end])
+        end = begin + -(-(len(shared) - begin) // (parts - part))
+        yield tuple(shared[begin:end])
         begin = end
+    yield from ((place,) for place in last)
 
 
 def _joined(

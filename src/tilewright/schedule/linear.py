@@ -7,6 +7,7 @@ atoms one object, is :class:`tilewright.schedule.arith.Arithmetic`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -114,11 +115,16 @@ class Linear:
             result = result.plus(Linear({atom: factor}, 0), -1).plus(values[atom], factor)
         return result
 
+    @property
+    def divisor(self) -> int:
+        """The largest number that divides every coefficient; 0 where there is none."""
+        return math.gcd(*self.terms.values())
+
     def over(self, divisor: int) -> Linear:
-        """The quotient by a number that divides every coefficient and the constant.
+        """The quotient by a number that divides every coefficient; rounded down.
 
         Args:
-            divisor: divides every coefficient and the constant without a rest.
+            divisor: divides every coefficient without a rest.
         """
         return Linear({a: c // divisor for a, c in self.terms.items()}, self.constant // divisor)
 

@@ -30,6 +30,8 @@ from tilewright.trial import Configuration, Value
 _MOST_TILES = 48
 # Vector instructions that one step of the innermost loop may be unrolled to.
 _MOST_UNROLLED = 512
+# Those of the versions of it together, where sizes do not divide.
+_MOST_WRITTEN = 2 * _MOST_UNROLLED
 # Of a tile, elements times unrolled channels, where its code is written for each of the edges: the
 # emitter writes no versions of longer code.
 _MOST_CUT = MOST_VERSIONED // 4
@@ -134,6 +136,8 @@ class WindowsSketch(Sketch):
         inner = extent(found.channels[-1]) if found.channels else 1
         written = np.cumprod([1, *(extent(axis) for axis in reversed(found.windows))])
         pieced = extent(self._tiles.pieced)
+        column, row = _size(self._tiles.column), _size(self._tiles.row)
+        channels = extent(self._tiles.vector)
         is_cut = self._nest.leaves_out and bool(found.channels)
         most_cut = _MOST_CUT if is_cut else _MOST_UNROLLED
         tile = ("columns", "rows", "width", "blocks")
@@ -143,6 +147,10 @@ class WindowsSketch(Sketch):
 
         def code(c: Any, r: Any, w: Any, b: Any, u: Any, n: Any) -> Any:
             return vectors(c, r, w, b) * u * written[n]
+
+        def versions(c: Any, r: Any, w: Any, b: Any, u: Any, n: Any) -> Any:
+            tiled = ((column, c), (row, r), (channels, w), (inner, u))
+            return prod(1 + (size % tile > 0) for size, tile in tiled)
 
         return [
             Constraint(
@@ -183,6 +191,16 @@ class WindowsSketch(Sketch):
                 (*tile, "unroll", "unroll_windows"),
                 lambda *sizes: code(*sizes) <= _MOST_UNROLLED,
                 lambda *sizes: f"{code(*sizes)} vector operations; allowed: {_MOST_UNROLLED}",
+                vectorised=True,
+            ),
+            Constraint(
+                "code of remainders",
+                (*tile, "unroll", "unroll_windows"),
+                lambda *sizes: code(*sizes) * versions(*sizes) <= _MOST_WRITTEN,
+                lambda *sizes: (
+                    f"{code(*sizes)} vector operations in {versions(*sizes)} versions, for what "
+                    f"does not divide; allowed: {_MOST_WRITTEN}"
+                ),
                 vectorised=True,
             ),
             Constraint(

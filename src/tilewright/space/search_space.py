@@ -303,17 +303,19 @@ class SearchSpace(Space):
         """The nearest member found: by steps in the knobs that break a constraint, else the
         nearest of 256 samples. Distance is the sum of differences of the encoding (log2 of sizes).
         Knobs the configuration lacks take the default's value, others are dropped."""
-        found = self._nearest.get(config)
+        wanted = dict(self.default.items)
+        wanted |= {k: v for k, v in config.items if k in self._by_name}
+        # By what is asked for alone: of what others look for here, most is of no knob of this one.
+        key = Configuration.of(wanted)
+        found = self._nearest.get(key)
         if found is None:
             if len(self._nearest) == _MOST_NEAREST:
                 self._nearest.clear()
-            found = self._nearest[config] = self._find_nearest(config)
+            found = self._nearest[key] = self._find_nearest(wanted)
         return found
 
-    def _find_nearest(self, config: Configuration) -> Configuration:
+    def _find_nearest(self, wanted: Values) -> Configuration:
         """See `nearest_valid`."""
-        wanted = dict(self.default.items)
-        wanted |= {k: v for k, v in config.items if k in self._by_name}
         start = {k.name: k.nearest(wanted[k.name]) for k in self.knobs}
 
         def gap(knob: Knob, value: Value) -> float:

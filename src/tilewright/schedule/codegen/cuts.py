@@ -8,7 +8,6 @@ one version of what is whole, and code for the few values of the sum where somet
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -71,7 +70,7 @@ class Cut:
             extent: iterations of the loop.
         """
         end = max(0, -self.factor * (extent - 1))
-        step = math.gcd(*self.rest.terms.values())
+        step = self.rest.divisor
         first = self.least + (self.rest.constant - self.least) % step
         return range(first, min(end, self.rest.high + 1), step)
 
@@ -92,9 +91,7 @@ class Cut:
         return {}
 
 
-def cuts(
-    emitter: SumEmitter, loop: nest.For, found: Sequence[GuardedComparison]
-) -> list[Cut]:
+def cuts(emitter: SumEmitter, loop: nest.For, found: Sequence[GuardedComparison]) -> list[Cut]:
     """Where a loop's checks begin and cease to hold.
 
     Args:
@@ -103,13 +100,14 @@ def cuts(
         found: what `comparisons` gives of its body.
 
     Returns:
-        At most one from which on they hold and one up to which they do, in this order; what is
-        outside of the one is not outside of the other.
+        At most one for each sum of other variables, also where it has no others than the loop's
+        iterations; what is outside of one from which on checks hold is not outside of one up to
+        which they do.
     """
     if not is_worth_asking(loop):
         return []
     var = emitter.stand_in(loop.var, loop.extent)
-    kept: dict[bool, Cut] = {}
+    kept: dict[object, Cut] = {}
     useless: set[int] = set()
     with emitter.bound({loop.var: emitter.sums.variable(var)}):
         for one in found:
@@ -118,16 +116,14 @@ def cuts(
             cut = None if one.is_asked_within else _cut(emitter, one, var)
             if cut is None:
                 useless.add(id(one.part))
-            elif cut.values(loop.extent):
-                known = kept.setdefault(cut.factor > 0, cut)
-                if (known.factor, known.rest.terms) != (cut.factor, cut.rest.terms):
-                    useless.add(id(one.part))
-                    continue
-                first = min(known, cut, key=lambda one: one.rest.constant)
-                kept[cut.factor > 0] = replace(first, parts=(*known.parts, one.part))
+            else:
+                key = cut.factor, frozenset(cut.rest.terms.items())
+                kept[key] = _both(kept[key], cut) if key in kept else cut
     whole = [replace(cut, parts=_without(cut.parts, useless)) for cut in kept.values()]
-    whole = sorted((cut for cut in whole if cut.parts), key=lambda cut: -cut.factor)
-    return whole if len(whole) < 2 or _apart(*whole) else []
+    whole = [cut for cut in whole if cut.parts]
+    some = [cut for cut in whole if cut.values(loop.extent)]
+    firsts, lasts = ([c for c in some if (c.factor > 0) == begins] for begins in (True, False))
+    return whole if all(_apart(a, b) for a in firsts for b in lasts) else []
 
 
 def _cut(emitter: SumEmitter, found: GuardedComparison, var: Var) -> Cut | None:
@@ -140,7 +136,17 @@ def _cut(emitter: SumEmitter, found: GuardedComparison, var: Var) -> Cut | None:
     if not around or [atom.kind for atom in mine.terms] != ["var"]:
         return None
     (factor,) = mine.terms.values()
+    size = abs(factor)
+    if rest.divisor % size == 0:
+        # Elements of a tile and the tile are asked for by the same sum.
+        factor, rest = factor // size, rest.over(size)
     return Cut(factor, rest, emitter.least(rest), (found.part,))
+
+
+def _both(one: Cut, other: Cut) -> Cut:
+    """Where the checks of two cuts hold that differ by a number."""
+    first = min(one, other, key=lambda cut: cut.rest.constant)
+    return replace(first, parts=(*one.parts, *other.parts))
 
 
 def _without(parts: Sequence[Expr], useless: Collection[int]) -> tuple[Expr, ...]:

@@ -150,18 +150,20 @@ class SumEmitter(ABC):
             sums: in terms of the emitted loops' variables.
         """
         outer = self._nonnegative
-        self._nonnegative = (*outer, *sums)
+        self._nonnegative = (*outer, *(one.over(one.divisor or 1) for one in sums))
         yield
         self._nonnegative = outer
 
     def least(self, place: Linear) -> int:
-        """What a sum is at least, by its atoms' bounds and sums of equal terms.
+        """What a sum is at least, by its atoms' bounds and what is known to be not negative.
 
         Args:
             place: a sum.
         """
-        known = [one for one in self._nonnegative if one.terms == place.terms]
-        return max([place.low, *(place.constant - one.constant for one in known)])
+        divisor = place.divisor or 1
+        terms = place.over(divisor).terms
+        known = [one.constant for one in self._nonnegative if one.terms == terms]
+        return max([place.low, *(place.constant - divisor * one for one in known)])
 
     @contextmanager
     def vector(self, lane: Var, lanes: int) -> Iterator[None]:

@@ -109,7 +109,11 @@ class VersionedEmitter(ValueEmitter):
             # Both are at an edge, each at one of its own.
             first = end = 1
         elif not known or first >= end:
-            found = cuts(self, loop, self.comparisons_of(loop.body)) if self._is_small(loop.body) else []
+            found = (
+                cuts(self, loop, self.comparisons_of(loop.body))
+                if self._is_small(loop.body)
+                else []
+            )
             if found:
                 self._between_cuts(loop, found)
             else:
@@ -133,14 +137,14 @@ class VersionedEmitter(ValueEmitter):
 
     def _between_cuts(self, loop: nest.For, found: Sequence[Cut]) -> None:
         """A loop with cuts at sums that are known only when the code runs."""
-        first, end = number(0), number(loop.extent)
-        for cut in found:
-            place = cut.place(self.sums)
-            if cut.factor > 0:
-                first = self.sums.combined("max", place, first)
-                self._outside(loop, cut, (number(0), self.sums.combined("min", first, end)))
-            else:
-                end = self.sums.combined("min", place, end)
+        begin, stop = number(0), number(loop.extent)
+        some = [cut for cut in found if cut.values(loop.extent)]
+        firsts, lasts = ([c for c in some if (c.factor > 0) == b] for b in (True, False))
+        first, end = begin, stop
+        for cut in firsts:
+            first = self.sums.combined("max", first, cut.place(self.sums))
+        for cut in lasts:
+            end = self.sums.combined("min", end, cut.place(self.sums))
         known = [part for cut in found for part in cut.parts]
 
         def body(value: Linear) -> None:
@@ -148,17 +152,15 @@ class VersionedEmitter(ValueEmitter):
             with self.bound({loop.var: value}, known), self.nonnegative(reached):
                 self.statement(loop.body)
 
+        self._outside(loop, firsts, (begin, self.sums.combined("min", first, stop)))
         self._loop(loop.var.name, loop.extent, (first, end), body)
-        for cut in found:
-            if cut.factor < 0:
-                end = self.sums.combined("max", end, number(0))
-                self._outside(loop, cut, (end, number(loop.extent)))
+        self._outside(loop, lasts, (self.sums.combined("max", end, begin), stop))
 
-    def _outside(self, loop: nest.For, cut: Cut, ends: tuple[Linear, Linear]) -> None:
-        """The iterations on the other side of a cut: for each value of its sum that has any code
-        of its own, in which all is known, as long as these values are few."""
-        values = cut.values(loop.extent)
-        if len(values) > _MOST_APART:
+    def _outside(self, loop: nest.For, found: Sequence[Cut], ends: tuple[Linear, Linear]) -> None:
+        """The iterations on the other side of cuts, if there are any: for each value of the sum of
+        one that has any code of its own, in which all is known, as long as these are few."""
+        values = [value for cut in found for value in cut.values(loop.extent)[: _MOST_APART + 1]]
+        if len(found) > 1 or len(values) > _MOST_APART:
 
             def body(value: Linear) -> None:
                 with self.bound({loop.var: value}):
@@ -168,14 +170,15 @@ class VersionedEmitter(ValueEmitter):
             self._loop(loop.var.name, loop.extent, ends, body)
             self._versioned = outer
             return
-        for value in values:
-            with self.known(cut.atoms(value)):
-                first, end = busy(self, loop, *cut.outside(value, loop.extent))
-                if first < end:
-                    branch = scf.IfOp(self._equal(cut.rest, value))
-                    with self.block(branch.then_block):
-                        self._remainder(loop, first, end)
-                        scf.YieldOp([])
+        for cut in found:
+            for value in values:
+                with self.known(cut.atoms(value)):
+                    first, end = busy(self, loop, *cut.outside(value, loop.extent))
+                    if first < end:
+                        branch = scf.IfOp(self._equal(cut.rest, value))
+                        with self.block(branch.then_block):
+                            self._remainder(loop, first, end)
+                            scf.YieldOp([])
 
     def _equal(self, place: Linear, value: int) -> ir.Value:
         found = self.compared("eq", place.plus(-value))

@@ -1,0 +1,133 @@
+"""Loops that begin and end where their checks do: the numbers, and that nothing is asked within."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from nest_evaluator import evaluate
+
+from tilewright import te
+from tilewright.schedule.codegen.module import module_for
+
+
+def windows(
+    rows: int,
+    window: int,
+    pad: int,
+    *,
+    stride: int = 1,
+    dilation: int = 1,
+    channels: int = 16,
+) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """Sums over windows of an image's rows, nothing beyond its edges; 16 results in a vector."""
+    reach = dilation * (window - 1)
+    count = (rows + 2 * pad - reach - 1) // stride + 1
+    x = te.placeholder((rows, channels), "f32", name="x")
+    w = te.placeholder((window, channels, 16), "f32", name="w")
+    r, c = te.reduce_axis(window, "r"), te.reduce_axis(channels, "c")
+
+    def product(i: Any, f: Any) -> Any:
+        row = i * stride + r * dilation - pad
+        within = te.all(row >= 0, row < rows)
+        return te.sum(te.if_then_else(within, x[row, c], 0.0) * w[r, c, f], axis=[r, c])
+
+    return x, w, te.compute((count, 16), product, name="y")
+
+
+def tiled(y: te.Tensor, tile: int, piece: int, *, parallel: bool = True) -> te.Schedule:
+    """Tiles of rows within pieces, whose sums are in registers; the window around its channels."""
+    s = te.create_schedule(y.op)
+    (sums,) = s.cache_write([y], "local")
+    i, f = s[y].op.axis
+    tiles, inner = s[y].split(i, tile)
+    pieces, tiles = s[y].split(tiles, piece)
+    s[y].reorder(pieces, tiles, inner, f)
+    s[y].vectorize(f)
+    s[y].unroll(inner)
+    if parallel:
+        s[y].parallel(pieces)
+    s[sums].compute_at(s[y], tiles)
+    row, lane = s[sums].op.axis
+    r, c = s[sums].op.reduce_axis
+    s[sums].reorder(r, c, row, lane)
+    s[sums].unroll(row)
+    s[sums].vectorize(lane)
+    return s
+
+
+CASES = [
+    # rows, window, pad, stride, dilation, tile, piece
+    (12, 3, 1, 1, 1, 2, 2),
+    (13, 3, 1, 1, 1, 2, 3),  # neither tiles nor pieces divide
+    (13, 3, 1, 1, 1, 5, 4),  # most tiles of the last piece are beyond the data
+    (9, 5, 2, 1, 1, 1, 3),  # two kinds of tile at each edge
+    (9, 7, 3, 2, 1, 1, 2),
+    (24, 3, 6, 1, 6, 2, 3),  # dilated: more kinds than have code of their own
+    (24, 3, 4, 1, 4, 1, 5),
+    (5, 5, 4, 1, 1, 2, 2),  # the window is larger than what is left of the image
+    (3, 3, 1, 1, 1, 2, 1),
+    (2, 5, 2, 1, 1, 2, 1),  # both edges in one tile
+    (11, 4, 2, 3, 1, 2, 2),
+]
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+@pytest.mark.parametrize(("rows", "window", "pad", "stride", "dilation", "tile", "piece"), CASES)
+def test_numbers_at_all_edges(
+    rows: int,
+    window: int,
+    pad: int,
+    stride: int,
+    dilation: int,
+    tile: int,
+    piece: int,
+    parallel: bool,
+) -> None:
+    x, w, y = windows(rows, window, pad, stride=stride, dilation=dilation)
+    rng = np.random.default_rng(0)
+    inputs = [rng.integers(-9, 9, t.shape).astype(np.float32) for t in (x, w)]
+    plain = te.lower(te.create_schedule(y.op), [x, w, y])
+    schedule = tiled(y, tile, piece, parallel=parallel)
+    found = te.build(schedule, [x, w, y])(*inputs)
+    np.testing.assert_array_equal(found, evaluate(plain.program, inputs)[0])
+
+
+@pytest.mark.parametrize(
+    ("rows", "window", "pad", "dilation", "tile", "piece"),
+    [(12, 3, 1, 1, 2, 2), (13, 3, 1, 1, 2, 3), (13, 3, 1, 1, 5, 4), (9, 5, 2, 1, 1, 3)],
+)
+def test_loops_over_channels_ask_nothing(
+    rows: int, window: int, pad: int, dilation: int, tile: int, piece: int
+) -> None:
+    innermost = [names for names in code(rows, window, pad, dilation, tile, piece) if names]
+    assert innermost
+    assert not any({"scf.if", "arith.select", "arith.cmpi"} & names for names in innermost)
+
+
+def test_what_is_whole_has_one_version() -> None:
+    # Rows at the top, at the bottom, all others: before, and with the last piece, eight.
+    assert len(code(24, 3, 1, 1, 2, 5)) == 3
+    # The last tile has a row fewer: whole, at the image's edge, and that beyond it nothing.
+    assert len(code(25, 3, 1, 1, 2, 5)) == 4
+
+
+def code(rows: int, window: int, pad: int, dilation: int, tile: int, piece: int) -> list[set[str]]:
+    """What the operations are called in each loop over channels."""
+    x, w, y = windows(rows, window, pad, dilation=dilation)
+    program = te.lower(tiled(y, tile, piece), [x, w, y]).program
+    module = module_for(program, "cpu:znver3")
+    loops = [one for one in within(module.operation) if one.name == "scf.for"]
+    names = [{one.name for one in within(loop)} for loop in loops]
+    return [those for those in names if "scf.for" not in those and "arith.mulf" in those]
+
+
+def within(operation: Any) -> Iterator[Any]:
+    """The operations in an operation."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield inner.operation
+                yield from within(inner.operation)

@@ -21,8 +21,10 @@ def windows(
     stride: int = 1,
     dilation: int = 1,
     channels: int = 16,
+    left_out: bool = False,
 ) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
-    """Sums over windows of an image's rows, nothing beyond its edges; 16 results in a vector."""
+    """Sums over windows of an image's rows, zeros beyond its edges or left out; 16 results in a
+    vector."""
     reach = dilation * (window - 1)
     count = (rows + 2 * pad - reach - 1) // stride + 1
     x = te.placeholder((rows, channels), "f32", name="x")
@@ -32,6 +34,8 @@ def windows(
     def product(i: Any, f: Any) -> Any:
         row = i * stride + r * dilation - pad
         within = te.all(row >= 0, row < rows)
+        if left_out:
+            return te.sum(x[row, c] * w[r, c, f], axis=[r, c], where=within)
         return te.sum(te.if_then_else(within, x[row, c], 0.0) * w[r, c, f], axis=[r, c])
 
     return x, w, te.compute((count, 16), product, name="y")
@@ -74,6 +78,7 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("left_out", [True, False])
 @pytest.mark.parametrize("parallel", [True, False])
 @pytest.mark.parametrize(("rows", "window", "pad", "stride", "dilation", "tile", "piece"), CASES)
 def test_numbers_at_all_edges(
@@ -85,8 +90,9 @@ def test_numbers_at_all_edges(
     tile: int,
     piece: int,
     parallel: bool,
+    left_out: bool,
 ) -> None:
-    x, w, y = windows(rows, window, pad, stride=stride, dilation=dilation)
+    x, w, y = windows(rows, window, pad, stride=stride, dilation=dilation, left_out=left_out)
     rng = np.random.default_rng(0)
     inputs = [rng.integers(-9, 9, t.shape).astype(np.float32) for t in (x, w)]
     plain = te.lower(te.create_schedule(y.op), [x, w, y])
@@ -114,9 +120,26 @@ def test_what_is_whole_has_one_version() -> None:
     assert len(code(25, 3, 1, 1, 2, 5)) == 4
 
 
-def code(rows: int, window: int, pad: int, dilation: int, tile: int, piece: int) -> list[set[str]]:
+@pytest.mark.parametrize(
+    # Tiles of two rows: all of a tile's are within the image or none, or one is at each edge.
+    ("dilation", "parts"),
+    [(6, 1), (12, 1), (5, 3), (11, 3)],
+)
+def test_rows_that_add_nothing_have_no_code(dilation: int, parts: int) -> None:
+    assert len(code(24, 3, dilation, dilation, 2, 3, left_out=True)) == parts
+
+
+def code(
+    rows: int,
+    window: int,
+    pad: int,
+    dilation: int,
+    tile: int,
+    piece: int,
+    left_out: bool = False,
+) -> list[set[str]]:
     """What the operations are called in each loop over channels."""
-    x, w, y = windows(rows, window, pad, dilation=dilation)
+    x, w, y = windows(rows, window, pad, dilation=dilation, left_out=left_out)
     program = te.lower(tiled(y, tile, piece), [x, w, y]).program
     module = module_for(program, "cpu:znver3")
     loops = [one for one in within(module.operation) if one.name == "scf.for"]

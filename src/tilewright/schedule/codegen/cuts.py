@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from tilewright.schedule import nest
 from tilewright.schedule.arith import Arithmetic
 from tilewright.schedule.codegen.sums import SumEmitter
 from tilewright.schedule.codegen.versions import (
+    Check,
     GuardedComparison,
     check_of,
     easiest_check,
@@ -33,12 +35,24 @@ class Cut:
 
     least: no value of `rest` is below it.
     parts: the comparisons that hold in these.
+    slack: where the sum and it are negative nothing is done; None where that is not known.
     """
 
     factor: int
     rest: Linear
     least: int
     parts: tuple[Expr, ...]
+    slack: int | None = None
+
+    @property
+    def key(self) -> object:
+        """Equal for cuts that differ by a number."""
+        return self.factor, frozenset(self.rest.terms.items())
+
+    def idle_beyond(self, constant: int) -> Cut:
+        """The cut, where nothing is done while it is negative with this constant in `rest`."""
+        slack = constant - self.rest.constant
+        return replace(self, slack=slack if self.slack is None else min(slack, self.slack))
 
     def place(self, sums: Arithmetic) -> Linear:
         """The first such iteration, or the one behind the last; may be beyond the loop.
@@ -49,8 +63,14 @@ class Cut:
         quotient = sums.quotient(self.rest, abs(self.factor))
         return quotient.times(-1) if self.factor > 0 else quotient.plus(1)
 
+    def idle(self) -> Cut | None:
+        """The iterations in which anything is done; None where that may be all."""
+        if self.slack is None:
+            return None
+        return Cut(self.factor, self.rest.plus(self.slack), self.least + self.slack, ())
+
     def outside(self, value: int, extent: int) -> tuple[int, int]:
-        """The other iterations.
+        """The other iterations, of these those in which something is done.
 
         Args:
             value: of `rest`.
@@ -59,16 +79,38 @@ class Cut:
         Returns:
             The first one, and the one behind the last.
         """
+        size, slack = abs(self.factor), self.slack
         if self.factor > 0:
-            return 0, min(extent, -(value // self.factor))
-        return max(0, value // -self.factor + 1), extent
+            first = 0 if slack is None else max(0, -((value + slack) // size))
+            return first, min(extent, -(value // size))
+        end = extent if slack is None else min(extent, (value + slack) // size + 1)
+        return max(0, value // size + 1), end
 
-    def values(self, extent: int) -> range:
-        """The values of `rest` with which there are others.
+    def cuts(self, extent: int) -> bool:
+        """Whether there may be others.
 
         Args:
             extent: iterations of the loop.
         """
+        return len(self._range(extent)) > 0
+
+    def values(self, extent: int, most: int) -> list[int]:
+        """The values of `rest` with which something is done in others.
+
+        Args:
+            extent: iterations of the loop.
+            most: how many of them are looked for.
+        """
+        found = self._range(extent)
+        if self.slack is not None:
+            # What is below leaves out all iterations.
+            lowest = -self.slack - max(0, self.factor * (extent - 1))
+            found = found[max(0, -(-(lowest - found.start) // found.step)) :]
+        some = (v for v in found if self.outside(v, extent)[0] < self.outside(v, extent)[1])
+        return list(islice(some, most))
+
+    def _range(self, extent: int) -> range:
+        """The values of `rest` with which there are others."""
         end = max(0, -self.factor * (extent - 1))
         step = self.rest.divisor
         first = self.least + (self.rest.constant - self.least) % step
@@ -113,22 +155,27 @@ def cuts(emitter: SumEmitter, loop: nest.For, found: Sequence[GuardedComparison]
         for one in found:
             if id(one.part) in emitter.assumed:
                 continue
-            cut = None if one.is_asked_within else _cut(emitter, one, var)
+            cut = None if one.is_asked_within else _cut(emitter, one, check_of(emitter, one), var)
             if cut is None:
                 useless.add(id(one.part))
             else:
-                key = cut.factor, frozenset(cut.rest.terms.items())
-                kept[key] = _both(kept[key], cut) if key in kept else cut
+                kept[cut.key] = _both(kept[cut.key], cut) if cut.key in kept else cut
+        for places in _needed(loop.body) if kept else []:
+            done = [_cut(emitter, one, easiest_check(emitter, one), var) for one in places]
+            first = done[0]
+            if first is not None and all(one is not None and one.key == first.key for one in done):
+                most = max(one.rest.constant for one in done if one is not None)
+                if first.key in kept:
+                    kept[first.key] = kept[first.key].idle_beyond(most)
     whole = [replace(cut, parts=_without(cut.parts, useless)) for cut in kept.values()]
     whole = [cut for cut in whole if cut.parts]
-    some = [cut for cut in whole if cut.values(loop.extent)]
+    some = [cut for cut in whole if cut.cuts(loop.extent)]
     firsts, lasts = ([c for c in some if (c.factor > 0) == begins] for begins in (True, False))
     return whole if all(_apart(a, b) for a in firsts for b in lasts) else []
 
 
-def _cut(emitter: SumEmitter, found: GuardedComparison, var: Var) -> Cut | None:
+def _cut(emitter: SumEmitter, found: GuardedComparison, check: Check, var: Var) -> Cut | None:
     """The cut of one comparison; None where the variable is no term of it, or the only one."""
-    check = check_of(emitter, found)
     bound = check.bound if check.op == "ge" else check.bound.times(-1).plus(-1)
     mine, rest = bound.part(lambda atom, _: var in atom.variables)
     rest = rest.plus(bound.constant)

@@ -138,7 +138,7 @@ class VersionedEmitter(ValueEmitter):
     def _between_cuts(self, loop: nest.For, found: Sequence[Cut]) -> None:
         """A loop with cuts at sums that are known only when the code runs."""
         begin, stop = number(0), number(loop.extent)
-        some = [cut for cut in found if cut.values(loop.extent)]
+        some = [cut for cut in found if cut.cuts(loop.extent)]
         firsts, lasts = ([c for c in some if (c.factor > 0) == b] for b in (True, False))
         first, end = begin, stop
         for cut in firsts:
@@ -159,7 +159,7 @@ class VersionedEmitter(ValueEmitter):
     def _outside(self, loop: nest.For, found: Sequence[Cut], ends: tuple[Linear, Linear]) -> None:
         """The iterations on the other side of cuts, if there are any: for each value of the sum of
         one that has any code of its own, in which all is known, as long as these are few."""
-        values = [value for cut in found for value in cut.values(loop.extent)[: _MOST_APART + 1]]
+        values = [v for cut in found for v in cut.values(loop.extent, _MOST_APART + 1)]
         if len(found) > 1 or len(values) > _MOST_APART:
 
             def body(value: Linear) -> None:
@@ -167,7 +167,7 @@ class VersionedEmitter(ValueEmitter):
                     self.statement(loop.body)
 
             outer, self._versioned = self._versioned, False
-            self._loop(loop.var.name, loop.extent, ends, body)
+            self._loop(loop.var.name, loop.extent, self._busy_ends(found, ends), body)
             self._versioned = outer
             return
         for cut in found:
@@ -179,6 +179,19 @@ class VersionedEmitter(ValueEmitter):
                         with self.block(branch.then_block):
                             self._remainder(loop, first, end)
                             scf.YieldOp([])
+
+    def _busy_ends(
+        self, found: Sequence[Cut], ends: tuple[Linear, Linear]
+    ) -> tuple[Linear, Linear]:
+        """The ends of iterations outside of cuts, without those in which nothing is done."""
+        first, end = ends
+        for idle in filter(None, (cut.idle() for cut in found if len(found) == 1)):
+            place = idle.place(self.sums)
+            if idle.factor > 0:
+                first = self.sums.combined("max", first, place)
+            else:
+                end = self.sums.combined("min", end, place)
+        return first, end
 
     def _equal(self, place: Linear, value: int) -> ir.Value:
         found = self.compared("eq", place.plus(-value))

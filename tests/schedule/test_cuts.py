@@ -41,13 +41,20 @@ def windows(
     return x, w, te.compute((count, 16), product, name="y")
 
 
-def tiled(y: te.Tensor, tile: int, piece: int, *, parallel: bool = True) -> te.Schedule:
-    """Tiles of rows within pieces, whose sums are in registers; the window around its channels."""
+def tiled(
+    y: te.Tensor, tile: int, piece: int, *, parallel: bool = True, rows: bool = False
+) -> te.Schedule:
+    """Tiles of rows within pieces of so many tiles (or `rows`), whose sums are in registers; the
+    window around its channels."""
     s = te.create_schedule(y.op)
     (sums,) = s.cache_write([y], "local")
     i, f = s[y].op.axis
-    tiles, inner = s[y].split(i, tile)
-    pieces, tiles = s[y].split(tiles, piece)
+    if rows:
+        pieces, within = s[y].split(i, piece)
+        tiles, inner = s[y].split(within, tile)
+    else:
+        tiles, inner = s[y].split(i, tile)
+        pieces, tiles = s[y].split(tiles, piece)
     s[y].reorder(pieces, tiles, inner, f)
     s[y].vectorize(f)
     s[y].unroll(inner)
@@ -101,6 +108,31 @@ def test_numbers_at_all_edges(
     np.testing.assert_array_equal(found, evaluate(plain.program, inputs)[0])
 
 
+@pytest.mark.parametrize(("count", "piece", "tile"), [(13, 5, 2), (24, 7, 3), (30, 8, 5)])
+def test_pieces_that_tiles_do_not_fill(count: int, piece: int, tile: int) -> None:
+    # The end of a piece is known where code is made, that of the data when it runs.
+    x, w, y = windows(count, 3, 1)
+    rng = np.random.default_rng(0)
+    inputs = [rng.integers(-9, 9, t.shape).astype(np.float32) for t in (x, w)]
+    plain = te.lower(te.create_schedule(y.op), [x, w, y])
+    schedule = tiled(y, tile, piece, rows=True)
+    found = te.build(schedule, [x, w, y])(*inputs)
+    np.testing.assert_array_equal(found, evaluate(plain.program, inputs)[0])
+    asked = [bool({"scf.if", "arith.select"} & names) for names in channel_loops(schedule, x, w, y)]
+    assert not all(asked)
+
+
+def test_a_window_that_is_fused_asks_within_what_is_around() -> None:
+    # Rows of the window by a quotient: whole tiles have code of their own, as they cannot be cut.
+    x, w, y = windows(24, 3, 1)
+    s = tiled(y, 2, 3)
+    (sums,) = (s[stage] for stage in s.stages if stage.op.name == "y.local")
+    sums.fuse(*sums.leaf_iter_vars[:2])
+    assert "//16" in str(te.lower(s, [x, w, y])).replace(" ", "")
+    asked = [bool({"scf.if", "arith.select"} & names) for names in channel_loops(s, x, w, y)]
+    assert not all(asked)
+
+
 @pytest.mark.parametrize(
     ("rows", "window", "pad", "dilation", "tile", "piece"),
     [(12, 3, 1, 1, 2, 2), (13, 3, 1, 1, 2, 3), (13, 3, 1, 1, 5, 4), (9, 5, 2, 1, 1, 3)],
@@ -140,8 +172,11 @@ def code(
 ) -> list[set[str]]:
     """What the operations are called in each loop over channels."""
     x, w, y = windows(rows, window, pad, dilation=dilation, left_out=left_out)
-    program = te.lower(tiled(y, tile, piece), [x, w, y]).program
-    module = module_for(program, "cpu:znver3")
+    return channel_loops(tiled(y, tile, piece), x, w, y)
+
+
+def channel_loops(schedule: te.Schedule, *tensors: te.Tensor) -> list[set[str]]:
+    module = module_for(te.lower(schedule, tensors).program, "cpu:znver3")
     loops = [one for one in within(module.operation) if one.name == "scf.for"]
     names = [{one.name for one in within(loop)} for loop in loops]
     return [those for those in names if "scf.for" not in those and "arith.mulf" in those]

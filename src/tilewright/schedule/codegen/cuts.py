@@ -8,6 +8,7 @@ one version of what is whole, and code for the few values of the sum where somet
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -92,7 +93,7 @@ class Cut:
         Args:
             extent: iterations of the loop.
         """
-        return len(self._range(extent)) > 0
+        return bool(self._range(extent))
 
     def values(self, extent: int, most: int) -> list[int]:
         """The values of `rest` with which something is done in others.
@@ -232,6 +233,7 @@ def busy(emitter: SumEmitter, loop: nest.For, first: int, end: int) -> tuple[int
     return first, max(first, end)
 
 
+@functools.lru_cache(maxsize=256)
 def _needed(body: Stmt) -> list[list[GuardedComparison]]:
     """Comparisons of which each has to hold somewhere for a statement to write anything, by the
     places where it is asked."""

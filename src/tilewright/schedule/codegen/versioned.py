@@ -109,19 +109,22 @@ class VersionedEmitter(ValueEmitter):
             # Both are at an edge, each at one of its own.
             first = end = 1
         elif not known or first >= end:
-            found = (
-                cuts(self, loop, self.comparisons_of(loop.body))
-                if self._is_small(loop.body)
-                else []
-            )
-            if found:
-                self._between_cuts(loop, found)
-            else:
-                self._range(loop, *busy(self, loop, 0, loop.extent))
+            self._part_of(loop, *busy(self, loop, 0, loop.extent), ())
             return
         self._remainder(loop, 0, first)
-        self._range(loop, first, end, known)
+        self._part_of(loop, first, end, known)
         self._remainder(loop, end, loop.extent)
+
+    def _part_of(self, loop: nest.For, first: int, end: int, known: Sequence[Expr]) -> None:
+        """As `_range`, cut where that depends on what is around the loop."""
+        found: list[Cut] = []
+        if first < end and self._is_small(loop.body):
+            with self.bound({}, known):
+                found = cuts(self, loop, self.comparisons_of(loop.body))
+        if found:
+            self._between_cuts(loop, found, first, end, known)
+        else:
+            self._range(loop, first, end, known)
 
     def _remainder(self, loop: nest.For, first: int, end: int) -> None:
         """Iterations in which a check does not hold. A few are code of their own each, where loops
@@ -135,28 +138,39 @@ class VersionedEmitter(ValueEmitter):
             self._range(loop, begin, stop)
         self._versioned = outer
 
-    def _between_cuts(self, loop: nest.For, found: Sequence[Cut]) -> None:
-        """A loop with cuts at sums that are known only when the code runs."""
-        begin, stop = number(0), number(loop.extent)
+    def _between_cuts(
+        self, loop: nest.For, found: Sequence[Cut], first: int, end: int, known: Sequence[Expr]
+    ) -> None:
+        """As `_range`, with cuts at sums that are known only when the code runs."""
         some = [cut for cut in found if cut.cuts(loop.extent)]
         firsts, lasts = ([c for c in some if (c.factor > 0) == b] for b in (True, False))
-        first, end = begin, stop
+        begin, stop = number(first), number(end)
+        low, high = begin, stop
         for cut in firsts:
-            first = self.sums.combined("max", first, cut.place(self.sums))
+            low = self.sums.combined("max", low, cut.place(self.sums))
         for cut in lasts:
-            end = self.sums.combined("min", end, cut.place(self.sums))
-        known = [part for cut in found for part in cut.parts]
+            high = self.sums.combined("min", high, cut.place(self.sums))
+        holds = [part for cut in found for part in cut.parts]
 
         def body(value: Linear) -> None:
             reached = [value.times(cut.factor).plus(cut.rest) for cut in found]
-            with self.bound({loop.var: value}, known), self.nonnegative(reached):
+            with self.bound({loop.var: value}, holds), self.nonnegative(reached):
                 self.statement(loop.body)
 
-        self._outside(loop, firsts, (begin, self.sums.combined("min", first, stop)))
-        self._loop(loop.var.name, loop.extent, (first, end), body)
-        self._outside(loop, lasts, (self.sums.combined("max", end, begin), stop))
+        with self.bound({}, known):
+            before = begin, self.sums.combined("min", low, stop)
+            self._outside(loop, firsts, before, (first, end))
+            self._loop(loop.var.name, loop.extent, (low, high), body)
+            behind = self.sums.combined("max", high, begin), stop
+            self._outside(loop, lasts, behind, (first, end))
 
-    def _outside(self, loop: nest.For, found: Sequence[Cut], ends: tuple[Linear, Linear]) -> None:
+    def _outside(
+        self,
+        loop: nest.For,
+        found: Sequence[Cut],
+        ends: tuple[Linear, Linear],
+        of: tuple[int, int],
+    ) -> None:
         """The iterations on the other side of cuts, if there are any: for each value of the sum of
         one that has any code of its own, in which all is known, as long as these are few."""
         values = [v for cut in found for v in cut.values(loop.extent, _MOST_APART + 1)]
@@ -173,7 +187,8 @@ class VersionedEmitter(ValueEmitter):
         for cut in found:
             for value in values:
                 with self.known(cut.atoms(value)):
-                    first, end = busy(self, loop, *cut.outside(value, loop.extent))
+                    first, end = cut.outside(value, loop.extent)
+                    first, end = busy(self, loop, max(first, of[0]), min(end, of[1]))
                     if first < end:
                         branch = scf.IfOp(self._equal(cut.rest, value))
                         with self.block(branch.then_block):

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from tilewright.schedule import nest
 from tilewright.schedule.codegen.sums import SumEmitter, is_pure
-from tilewright.schedule.expr import Binary, Expr, Select, Var, variables
+from tilewright.schedule.expr import Binary, Const, Expr, Select, Var, variables
 from tilewright.schedule.linear import Linear
 from tilewright.schedule.nest import Stmt, expressions, inner, statements
 from tilewright.schedule.types import INDEX
@@ -82,8 +82,25 @@ class GuardedComparison:
         if any(LIMITS & loop.pragmas.keys() for loop in self.loops):
             # Which loops stay loops is known when these are emitted.
             return False
-        asked = variables(self.part)
-        return any(loop.var in asked and is_worth_asking(loop) for loop in self.loops)
+        return any(_is_term(loop.var, self.part) and is_worth_asking(loop) for loop in self.loops)
+
+
+def _is_term(var: Var, part: Expr) -> bool:
+    """Whether a comparison has a multiple of a variable, and the variable nowhere else."""
+    assert isinstance(part, Binary)
+    return var in variables(part) and _is_sum_of(var, part.a) and _is_sum_of(var, part.b)
+
+
+def _is_sum_of(var: Var, expr: Expr) -> bool:
+    """Whether an expression is a sum of a multiple of a variable, or of none, and others."""
+    match expr:
+        case Binary(op="add" | "sub"):
+            return _is_sum_of(var, expr.a) and _is_sum_of(var, expr.b)
+        case Binary(op="mul") if isinstance(expr.b, Const):
+            return _is_sum_of(var, expr.a)
+        case Var():
+            return True
+    return var not in variables(expr)
 
 
 def is_worth_asking(loop: nest.For) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from nest_evaluator import evaluate
 
 from tilewright import te
+from tilewright.ir.walk import walk
 from tilewright.schedule.codegen.module import module_for
 
 
@@ -69,6 +69,15 @@ def tiled(
     return s
 
 
+def check_numbers(schedule: te.Schedule, *tensors: te.Tensor) -> None:
+    """What is built computes what it would without a schedule."""
+    rng = np.random.default_rng(0)
+    inputs = [rng.integers(-9, 9, t.shape).astype(np.float32) for t in tensors[:-1]]
+    plain = te.lower(te.create_schedule(tensors[-1].op), tensors)
+    found = te.build(schedule, tensors)(*inputs)
+    np.testing.assert_array_equal(found, evaluate(plain.program, inputs)[0])
+
+
 CASES = [
     # rows, window, pad, stride, dilation, tile, piece
     (12, 3, 1, 1, 1, 2, 2),
@@ -100,24 +109,15 @@ def test_numbers_at_all_edges(
     left_out: bool,
 ) -> None:
     x, w, y = windows(rows, window, pad, stride=stride, dilation=dilation, left_out=left_out)
-    rng = np.random.default_rng(0)
-    inputs = [rng.integers(-9, 9, t.shape).astype(np.float32) for t in (x, w)]
-    plain = te.lower(te.create_schedule(y.op), [x, w, y])
-    schedule = tiled(y, tile, piece, parallel=parallel)
-    found = te.build(schedule, [x, w, y])(*inputs)
-    np.testing.assert_array_equal(found, evaluate(plain.program, inputs)[0])
+    check_numbers(tiled(y, tile, piece, parallel=parallel), x, w, y)
 
 
 @pytest.mark.parametrize(("count", "piece", "tile"), [(13, 5, 2), (24, 7, 3), (30, 8, 5)])
 def test_pieces_that_tiles_do_not_fill(count: int, piece: int, tile: int) -> None:
     # The end of a piece is known where code is made, that of the data when it runs.
     x, w, y = windows(count, 3, 1)
-    rng = np.random.default_rng(0)
-    inputs = [rng.integers(-9, 9, t.shape).astype(np.float32) for t in (x, w)]
-    plain = te.lower(te.create_schedule(y.op), [x, w, y])
     schedule = tiled(y, tile, piece, rows=True)
-    found = te.build(schedule, [x, w, y])(*inputs)
-    np.testing.assert_array_equal(found, evaluate(plain.program, inputs)[0])
+    check_numbers(schedule, x, w, y)
     asked = [bool({"scf.if", "arith.select"} & names) for names in channel_loops(schedule, x, w, y)]
     assert not all(asked)
 
@@ -177,15 +177,10 @@ def code(
 
 def channel_loops(schedule: te.Schedule, *tensors: te.Tensor) -> list[set[str]]:
     module = module_for(te.lower(schedule, tensors).program, "cpu:znver3")
-    loops = [one for one in within(module.operation) if one.name == "scf.for"]
-    names = [{one.name for one in within(loop)} for loop in loops]
+    loops = [one for one in inside(module) if one.name == "scf.for"]
+    names = [{one.name for one in inside(loop)} for loop in loops]
     return [those for those in names if "scf.for" not in those and "arith.mulf" in those]
 
 
-def within(operation: Any) -> Iterator[Any]:
-    """The operations in an operation."""
-    for region in operation.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                yield inner.operation
-                yield from within(inner.operation)
+def inside(operation: Any) -> list[Any]:
+    return list(walk(operation.operation))

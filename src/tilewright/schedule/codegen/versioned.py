@@ -133,8 +133,8 @@ class VersionedEmitter(ValueEmitter):
         outer, count = self._versioned, end - first
         few = count <= _MOST_APART and count * statements(loop.body) <= MOST_VERSIONED // 2
         self._versioned = outer and few
-        cuts = range(first, end + 1) if self._versioned else (first, end)
-        for begin, stop in pairwise(cuts):
+        ends = range(first, end + 1) if self._versioned else (first, end)
+        for begin, stop in pairwise(ends):
             self._range(loop, begin, stop)
         self._versioned = outer
 
@@ -171,8 +171,9 @@ class VersionedEmitter(ValueEmitter):
         ends: tuple[Linear, Linear],
         of: tuple[int, int],
     ) -> None:
-        """The iterations on the other side of cuts, if there are any: for each value of the sum of
-        one that has any code of its own, in which all is known, as long as these are few."""
+        """The iterations `of` the loop on the other side of cuts, which are between two sums: for
+        each value of the sum of the one cut that there is code of its own, in which all is known,
+        as long as these are few."""
         values = [v for cut in found for v in cut.values(loop.extent, _MOST_APART + 1)]
         if len(found) > 1 or len(values) > _MOST_APART:
 

@@ -193,3 +193,20 @@ def test_a_picture_that_is_turned_is_read_in_place_where_its_channels_lie_side_b
     )
     sketch = ChannelWindowsSketch(SiteExpression((x, w), (False, True), y), parse_target("cpu", 2))
     assert sketch.space.default["image"] == "in place"
+
+
+@pytest.mark.parametrize(
+    ("knobs", "rule"),
+    [
+        ({"reduction": "channels", "unroll": 4, "unroll_windows": 1}, "unrolled channels"),
+        ({"reduction": "channels", "unroll": 4, "unroll_windows": 2}, "edges"),
+        ({"image": "copied", "columns": 5, "unroll": 16, "width": 48}, "code of remainders"),
+    ],
+)
+def test_what_is_only_more_code_is_no_configuration(knobs: dict[str, Any], rule: str) -> None:
+    expression = convolution((14, 14), 40, 80, pad=1)
+    target = replace(parse_target("cpu:znver4", 2), vector_bytes=64)
+    space = ChannelWindowsSketch(expression, target).space
+    usual = {**dict(space.default.items), "columns": 2, "rows": 1, "blocks": 1, "depth": 40}
+    wrong = space.violations(Configuration.of({**usual, **knobs}))
+    assert rule in {one.name for one in wrong}

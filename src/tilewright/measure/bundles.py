@@ -15,8 +15,8 @@ from tilewright.measure.jobs import Job, Result, WorkerTask
 # More of them gain little: of eight kernels each takes 5% less than of four, of four 35% less than
 # alone.
 _MOST = 8
-# Jobs a worker up to which none is kept for the end.
-_FEW = 3
+# Jobs for each worker from which on the last ones are kept for the end.
+_MANY = 3
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def _shares(places: Sequence[int], workers: int) -> Iterator[tuple[int, ...]]:
     """Places in parts that differ by one at most, a multiple of the workers where that is fewer
     than there are places; where these are many, the last ones alone, for the workers that are done
     first: what a job takes is not known before."""
-    alone = workers if len(places) >= _FEW * workers > _FEW else 0
+    alone = workers if workers > 1 and len(places) >= _MANY * workers else 0
     shared, last = places[: len(places) - alone], places[len(places) - alone :]
     rounds = -(-len(shared) // (_MOST * workers))
     parts = min(len(shared), rounds * workers)

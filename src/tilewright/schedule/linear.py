@@ -110,9 +110,9 @@ class Linear:
             values: by atom.
         """
         result = self
-        for atom in self.terms.keys() & values.keys():
-            factor = self.terms[atom]
-            result = result.plus(Linear({atom: factor}, 0), -1).plus(values[atom], factor)
+        for atom, factor in self.terms.items():
+            if atom in values:
+                result = result.plus(Linear({atom: factor}, 0), -1).plus(values[atom], factor)
         return result
 
     @property

@@ -64,7 +64,7 @@ class Cut:
         quotient = sums.quotient(self.rest, abs(self.factor))
         return quotient.times(-1) if self.factor > 0 else quotient.plus(1)
 
-    def idle(self) -> Cut | None:
+    def active(self) -> Cut | None:
         """The iterations in which anything is done; None where that may be all."""
         if self.slack is None:
             return None
@@ -87,7 +87,7 @@ class Cut:
         end = extent if slack is None else min(extent, (value + slack) // size + 1)
         return max(0, value // size + 1), end
 
-    def cuts(self, extent: int) -> bool:
+    def leaves_out(self, extent: int) -> bool:
         """Whether there may be others.
 
         Args:
@@ -143,9 +143,9 @@ def cuts(emitter: SumEmitter, loop: nest.For, found: Sequence[GuardedComparison]
         found: what `comparisons` gives of its body.
 
     Returns:
-        At most one for each sum of other variables, also where it has no others than the loop's
-        iterations; what is outside of one from which on checks hold is not outside of one up to
-        which they do.
+        At most one for each sum of other variables, those of checks that hold in all iterations
+        among them; an iteration before the one from which on some hold is never behind the one up
+        to which others do.
     """
     if not is_worth_asking(loop):
         return []
@@ -170,7 +170,7 @@ def cuts(emitter: SumEmitter, loop: nest.For, found: Sequence[GuardedComparison]
                     kept[first.key] = kept[first.key].idle_beyond(most)
     whole = [replace(cut, parts=_without(cut.parts, useless)) for cut in kept.values()]
     whole = [cut for cut in whole if cut.parts]
-    some = [cut for cut in whole if cut.cuts(loop.extent)]
+    some = [cut for cut in whole if cut.leaves_out(loop.extent)]
     firsts, lasts = ([c for c in some if (c.factor > 0) == begins] for begins in (True, False))
     return whole if all(_apart(a, b) for a in firsts for b in lasts) else []
 
@@ -244,7 +244,7 @@ def _needed(body: Stmt) -> list[list[GuardedComparison]]:
         around = asked if around is None else around & asked
         for one in guards:
             places.setdefault(id(one.part), []).append(one)
-    return [places[part] for part in sorted(around or ())]
+    return [found for part, found in places.items() if around is not None and part in around]
 
 
 def _writes(

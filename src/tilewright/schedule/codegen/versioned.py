@@ -142,7 +142,7 @@ class VersionedEmitter(ValueEmitter):
         self, loop: nest.For, found: Sequence[Cut], first: int, end: int, known: Sequence[Expr]
     ) -> None:
         """As `_range`, with cuts at sums that are known only when the code runs."""
-        some = [cut for cut in found if cut.cuts(loop.extent)]
+        some = [cut for cut in found if cut.leaves_out(loop.extent)]
         firsts, lasts = ([c for c in some if (c.factor > 0) == b] for b in (True, False))
         begin, stop = number(first), number(end)
         low, high = begin, stop
@@ -169,11 +169,11 @@ class VersionedEmitter(ValueEmitter):
         loop: nest.For,
         found: Sequence[Cut],
         ends: tuple[Linear, Linear],
-        of: tuple[int, int],
+        part: tuple[int, int],
     ) -> None:
-        """The iterations `of` the loop on the other side of cuts, which are between two sums: for
-        each value of the sum of the one cut that there is code of its own, in which all is known,
-        as long as these are few."""
+        """The iterations of a part of the loop on the other side of cuts, which are between two
+        sums: for each value of the one cut's sum code of its own, in which all is known, as long as
+        these values are few."""
         values = [v for cut in found for v in cut.values(loop.extent, _MOST_APART + 1)]
         if len(found) > 1 or len(values) > _MOST_APART:
 
@@ -189,7 +189,7 @@ class VersionedEmitter(ValueEmitter):
             for value in values:
                 with self.known(cut.atoms(value)):
                     first, end = cut.outside(value, loop.extent)
-                    first, end = busy(self, loop, max(first, of[0]), min(end, of[1]))
+                    first, end = busy(self, loop, max(first, part[0]), min(end, part[1]))
                     if first < end:
                         branch = scf.IfOp(self._equal(cut.rest, value))
                         with self.block(branch.then_block):
@@ -201,13 +201,13 @@ class VersionedEmitter(ValueEmitter):
     ) -> tuple[Linear, Linear]:
         """The ends of iterations outside of cuts, without those in which nothing is done."""
         first, end = ends
-        for idle in filter(None, (cut.idle() for cut in found if len(found) == 1)):
-            place = idle.place(self.sums)
-            if idle.factor > 0:
-                first = self.sums.combined("max", first, place)
-            else:
-                end = self.sums.combined("min", end, place)
-        return first, end
+        active = found[0].active() if len(found) == 1 else None
+        if active is None:
+            return first, end
+        place = active.place(self.sums)
+        if active.factor > 0:
+            return self.sums.combined("max", first, place), end
+        return first, self.sums.combined("min", end, place)
 
     def _equal(self, place: Linear, value: int) -> ir.Value:
         found = self.compared("eq", place.plus(-value))

@@ -4,7 +4,8 @@ they do.
 The check that a split does not run past the end of its axis holds for nearly all iterations, and
 so do the checks at the border of a padded tensor. A loop over which a check depends on its
 variable alone is cut into the iterations where the check holds whatever the loops within do, and
-the others. Where it depends on other loops' variables as well, a branch asks at run time.
+the others. Where it depends on what is around as well, a loop that takes long enough begins and
+ends where the check does when it runs (`cuts`), and else a branch asks at run time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tilewright.schedule.walk import nodes
 
 #: Statements of a loop's body beyond which it is not written out several times.
 MOST_VERSIONED = 256
-# Statements that an iteration runs.
+# Statements that each iteration of a loop runs at least, for it to be worth asking.
 _WORTH_ASKING = 32
 
 _ORDER = ("lt", "le", "gt", "ge")

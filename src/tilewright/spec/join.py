@@ -100,7 +100,7 @@ class _Join:
     specs: Sequence[ir.Operation]
     dropped: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    _taken: dict[str, str] = field(default_factory=dict)
+    _taken: dict[str, ir.Operation] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
     _evidence: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -140,14 +140,14 @@ class _Join:
         for name, op in own.items():
             if name == library.PREPROCESSING_ENTRY_POINT:
                 continue
-            text = str(op)
-            if self._taken.get(name) == text:
+            earlier = self._taken.get(name)
+            if earlier is not None and _text(earlier) == _text(op):
                 op.erase()
                 continue
             new, number = name, 1
             while new in self._taken or (new != name and new in own):
                 new, number = f"{name}_{number}", number + 1
-            self._taken[new] = text
+            self._taken[new] = op
             if new != name:
                 renamed[name] = new
         for old, new in renamed.items():
@@ -177,6 +177,11 @@ class _Join:
             store(kernel.function, {**kernel.texts, "name": new}, code)
             self.notes.append(f"{source}: kernel '{old}' is called '{new}' now")
         return new
+
+
+def _text(op: ir.Operation) -> str:
+    # By itself: the short names of attributes are otherwise looked for in all of the module.
+    return str(op.get_asm(use_local_scope=True))
 
 
 def _take_steps(source: str, main: ir.Operation, handle: ir.Value) -> ir.Value:

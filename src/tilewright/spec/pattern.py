@@ -84,6 +84,8 @@ class Rewrite:
 
         def match(root: ir.Value) -> list[ir.Value]:
             if is_pad:
+                # Every op is asked, and what is included is looked for among all symbols.
+                transform.MatchOperationNameOp(root, [_PAD])
                 library.include(f"{name}_pad", [root])
                 return [root]
             found = preprocessing_transform.MatchCastCompatibleDagFromRootOp(

@@ -10,12 +10,13 @@ from tilewright.ir.candidate import isolated_function, make_candidate
 from tilewright.ir.dispatches import entry_function, find_dispatches, isolate
 from tilewright.ir.generated_code import GeneratedCode, NotSpliceable
 from tilewright.ir.kernel_calls import calls_of
-from tilewright.ir.kernel_host import HostWriter
 from tilewright.ir.session import CONFIGURED_PHASE, ISOLATED_PHASE, CompileError, CompilerSession
 from tilewright.ir.sizes import SizeEvaluator
 from tilewright.ir.splice import SplicedTemplate
 from tilewright.ir.walk import string_attribute, walk
+from tilewright.measure.compile_worker import host_of
 from tilewright.measure.inputs import random_array
+from tilewright.measure.jobs import WorkerState
 from tilewright.space.generators import dispatch_space
 
 HOST = (
@@ -92,17 +93,23 @@ def test_equal_to_a_whole_compile(name, flags):
     assert tried == 2
 
 
+def calling(session):
+    """What makes host code that is written, and the calls that it was asked for."""
+    state, asked = WorkerState(), []
+
+    def make(calls):
+        asked.append(calls)
+        return host_of(state, session, calls, guarded=False)
+
+    return make, asked
+
+
 @pytest.mark.parametrize("name", ["matmul_bias_relu", "softmax", "conv_nhwc"])
 def test_a_host_that_is_written_calls_it_alike(name):
     d = dispatch_of(name, HOST)
-    writer, written = HostWriter(d.session), []
-
-    def write(calls):
-        written.append(calls)
-        return writer.write(calls, guarded=False)
-
+    host, written = calling(d.session)
     spliced = SplicedTemplate(
-        d.session, d.configured, d.executable, d.entry, 3, rotations=2, write_host=write
+        d.session, d.configured, d.executable, d.entry, 3, rotations=2, host_of=host
     )
     plain = SplicedTemplate(d.session, d.configured, d.executable, d.entry, 3)
     inputs = [random_array(t, 1, i) for i, t in enumerate(d.arguments)]
@@ -132,13 +139,8 @@ def test_a_dispatch_that_writes_into_an_input():
     }"""
     module = ir.Module.parse(session.compile(source, compile_to="flow"), session.context)
     d = corpus.read(module, find_dispatches(module)[-1], session)
-    written = []
-
-    def write(calls):
-        written.append(calls)
-        return HostWriter(session).write(calls, guarded=False)
-
-    spliced = SplicedTemplate(session, d.configured, d.executable, d.entry, 2, write_host=write)
+    host, written = calling(session)
+    spliced = SplicedTemplate(session, d.configured, d.executable, d.entry, 2, host_of=host)
     (calls,) = written
     assert [result.input is not None for result in calls.results] == [True]
     inputs = [random_array(t, 1, i) for i, t in enumerate(d.arguments)]

@@ -41,8 +41,6 @@ from tilewright.sketch.candidate import (
     SketchError,
     check_kernel,
     packed_inputs,
-    room,
-    rounded,
     stored,
 )
 from tilewright.sketch.interface import SiteExpression, SketchedKernel
@@ -377,20 +375,6 @@ def test_inputs_are_packed_once(tmp_path: Path) -> None:
     assert np.array_equal(row, square.ravel())
     assert made.key != inputs.key
     assert packed_inputs(inputs, (False,) * 3, {}, tmp_path) is inputs
-
-
-@pytest.mark.parametrize(
-    ("size", "plain", "given"), [(64, 64, 64), (50, 64, 64), (65, 64, 80), (5, 3, 5), (100, 7, 101)]
-)
-def test_packed_operands_have_few_sizes(size: int, plain: int, given: int) -> None:
-    assert room(size, plain) == given
-
-
-@pytest.mark.parametrize(
-    ("size", "given"), [(1, 1 << 22), (1 << 22, 1 << 22), (5_000_000, 1 << 23)]
-)
-def test_temporaries_have_few_sizes(size: int, given: int) -> None:
-    assert rounded(size) == given
 
 
 def test_what_a_kernel_must_be_for_its_site(site: SiteExpression) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -11,6 +12,12 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, stream
 
 from tilewright.ir.guards import GUARD_ELEMENTS
+
+# Sizes of calls that stand for others: larger than any that a program has, and dimensions whose
+# products differ whichever are multiplied.
+_ANY_SIZE = 1 << 40
+_ANY_DIMENSION = (257, 263, 269, 271, 277, 281, 283, 293, 307, 311, 313, 317, 331, 337, 347, 349)
+_LARGEST = 1 << 62
 
 # What the host's code of one dispatch of known sizes is made of, beside the dispatch.
 _PLAIN = (
@@ -83,6 +90,47 @@ class KernelCalls:
     calls: tuple[KernelCall, ...]
     repeats: int = 1
     rotations: int = 1
+
+    def form(self) -> KernelCalls:
+        """Calls that are like these but for names and sizes, and of which no two sizes are equal
+        that may differ: the host's code of calls is that of their form, with their names and
+        numbers in it.
+
+        Returns:
+            The same for all calls of a form; these themselves where results have too many
+            dimensions.
+        """
+        ranks = [len(result.shape) for result in self.results]
+        dimensions = iter(_ANY_DIMENSION)
+        if sum(ranks) > len(_ANY_DIMENSION):
+            return self
+        # Odd, so that none is where another one ends, up to the next place of memory.
+        sizes = itertools.count(_ANY_SIZE + 1, 2)
+        names = {name: f"kernel_{n}" for n, name in enumerate(dict.fromkeys(self.kernels))}
+        results = tuple(
+            replace(result, shape=tuple(itertools.islice(dimensions, rank)))
+            for result, rank in zip(self.results, ranks, strict=True)
+        )
+        if any(result.bytes > _LARGEST for result in results):
+            return self
+        return replace(
+            self,
+            inputs=tuple(itertools.islice(sizes, len(self.inputs))),
+            results=results,
+            between=tuple(itertools.islice(sizes, len(self.between))),
+            calls=tuple(replace(call, kernel=names[call.kernel]) for call in self.calls),
+            repeats=next(sizes) if self.often > 1 else 1,
+        )
+
+    @property
+    def often(self) -> int:
+        """How often `bench` makes the calls: on each set of inputs once at least."""
+        return max(self.repeats, self.rotations)
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The name of each call's kernel."""
+        return tuple(call.kernel for call in self.calls)
 
 
 def calls_of(function: ir.Operation) -> KernelCalls | None:

@@ -11,21 +11,23 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from iree.compiler import ir
-from iree.compiler.dialects import arith, func, hal, util
+from iree.compiler.dialects import arith, cf, func, hal, util
 
 from tilewright.ir.candidate import BENCHMARK_FUNCTION
 from tilewright.ir.dispatches import ISOLATED_FUNCTION
+from tilewright.ir.generated_code import FunctionCode
 from tilewright.ir.guards import GUARD_BYTE, GUARDED
 from tilewright.ir.hand_written import ALIGNMENT, Binding, call_executable, executable, index
 from tilewright.ir.kernel_calls import KernelCall, KernelCalls, ResultType
 from tilewright.ir.session import CONFIGURED_PHASE, CompilerSession
-from tilewright.ir.splice import serialize_stubs
+from tilewright.ir.splice import SplicedHost, serialize_stubs
 from tilewright.ir.walk import string_attribute, walk
 
 _STUB = "stub"
@@ -71,13 +73,13 @@ class HostWriter:
         Returns:
             The module operation at the `hal` phase; its executables do nothing.
         """
-        often = max(calls.repeats, calls.rotations)
+        often = calls.often
         with self._session.context, ir.Location.unknown():
             module = self._module.clone()
             (stub,) = (op for op in _top(module) if op.name == "hal.executable")
             block = module.regions[0].blocks[0]
             with ir.InsertionPoint(block):
-                for name in dict.fromkeys(call.kernel for call in calls.calls):
+                for name in dict.fromkeys(calls.kernels):
                     self._load(stub, name)
                 self._function(ISOLATED_FUNCTION, calls)
                 if guarded:
@@ -126,8 +128,7 @@ class HostWriter:
         # Were it inlined, calls would no longer say which executable they are of.
         never = ir.Attribute.parse("#util.inline.never")
         record = _declared(f"record_{name}", [], [recorded], "private", inlining_policy=never)
-        with ir.InsertionPoint(record):
-            util.ReturnOp([self._record(calls, size, often, sets, filled)])
+        self._record(record, calls, size, often, sets, filled)
         with _initialized(commands, _COMMANDS) as made:
             made.append(util.CallOp([recorded], f"record_{name}", []).result)
         view = ir.Type.parse(_VIEW)
@@ -181,39 +182,71 @@ class HostWriter:
         return there, made.result
 
     def _record(
-        self, calls: KernelCalls, size: _Sizes, often: int, sets: int, filled: bool
-    ) -> ir.Value:
-        """The command buffer of a function."""
-        like = self._like["hal.command_buffer.create"]
-        capacity = index(len(size.taken) + len(size.allocated))
-        modes, categories = like["modes"], like["command_categories"]
-        commands = hal.CommandBufferCreateOp(
-            self._get_device(), modes, categories, _i64(-1), binding_capacity=capacity
-        ).result
-        if filled:
-            byte = arith.ConstantOp(ir.IntegerType.get_signless(8), GUARD_BYTE).result
-            for result in range(len(calls.results)):
-                slot, offset, length = map(index, size.place(len(calls.inputs) + result, 0))
-                hal.CommandBufferFillBufferOp(commands, slot, offset, length, byte, _flags())
-            self._wait(commands)
+        self,
+        block: ir.Block,
+        calls: KernelCalls,
+        size: _Sizes,
+        often: int,
+        sets: int,
+        filled: bool,
+    ) -> None:
+        """Return the command buffer of a function from a block."""
+        with ir.InsertionPoint(block):
+            like = self._like["hal.command_buffer.create"]
+            capacity = index(len(size.taken) + len(size.allocated))
+            modes, categories = like["modes"], like["command_categories"]
+            commands = hal.CommandBufferCreateOp(
+                self._get_device(), modes, categories, _i64(-1), binding_capacity=capacity
+            ).result
+            if filled:
+                byte = arith.ConstantOp(ir.IntegerType.get_signless(8), GUARD_BYTE).result
+                for result in range(len(calls.results)):
+                    slot, offset, length = map(index, size.place(len(calls.inputs) + result))
+                    hal.CommandBufferFillBufferOp(commands, slot, offset, length, byte, _flags())
+                self._wait(commands)
+            if often == 1:
+                self._dispatch(commands, calls, size)
+        if often > 1:
+            with _repeated(block, often) as (turn, block):
+                number = arith.RemUIOp(turn, index(sets)).result
+                first = arith.MulIOp(number, index(size.inputs)).result
+                self._dispatch(commands, calls, size, first)
+        with ir.InsertionPoint(block):
+            hal.CommandBufferFinalizeOp(commands)
+            util.ReturnOp([commands])
+
+    def _dispatch(
+        self, commands: ir.Value, calls: KernelCalls, size: _Sizes, first: ir.Value | None = None
+    ) -> None:
+        """Record the calls, and that what comes behind waits for them; `first` is the buffer with
+        which their inputs begin."""
         since: list[KernelCall] = []
-        # Once each, however often something repeats.
         number, kernel = functools.cache(index), functools.cache(self._kernel)
-        for turn in range(often):
-            for call in calls.calls:
-                if call.waits_for(since):
-                    self._wait(commands)
-                    since.clear()
-                since.append(call)
-                places = [size.place(b, turn % sets) for b in (*call.reads, *call.writes)]
-                bound = [[number(n) for n in kind] for kind in zip(*places, strict=True)]
-                counts = [number(1)] * 3
-                hal.CommandBufferDispatchOp(
-                    commands, *kernel(call.kernel), *counts, [], *bound, _flags()
-                )
+
+        def slot(buffer: int) -> ir.Value:
+            if first is None or buffer >= size.inputs:
+                return number(size.place(buffer)[0])
+            return arith.AddIOp(first, number(buffer)).result
+
+        for call in calls.calls:
+            if call.waits_for(since):
+                self._wait(commands)
+                since.clear()
+            since.append(call)
+            bound = [*call.reads, *call.writes]
+            places = [size.place(buffer) for buffer in bound]
+            counts = [number(1)] * 3
+            hal.CommandBufferDispatchOp(
+                commands,
+                *kernel(call.kernel),
+                *counts,
+                [],
+                [slot(buffer) for buffer in bound],
+                [number(offset) for _, offset, _ in places],
+                [number(length) for _, _, length in places],
+                _flags(),
+            )
         self._wait(commands)
-        hal.CommandBufferFinalizeOp(commands)
-        return commands
 
     def _kernel(self, name: str) -> tuple[ir.Value, ir.Value]:
         """An executable, and the number of its function."""
@@ -228,6 +261,50 @@ class HostWriter:
         hal.CommandBufferExecutionBarrierOp(
             commands, like["source_stage_mask"], like["target_stage_mask"], like["flags"]
         )
+
+
+class CallingHost:
+    """Host code that makes certain calls: of their form, which others share, with the names and
+    sizes of these in it.
+
+    made: host code of the calls' form, which exchanges the `sizes_of` that.
+    calls: whose names the kernels have that `finish` is given.
+    """
+
+    def __init__(self, made: SplicedHost, calls: KernelCalls) -> None:
+        self._made = made
+        form = calls.form()
+        self._names = dict(zip(calls.kernels, form.kernels, strict=True))
+        self._sizes = dict(zip(sizes_of(form), sizes_of(calls), strict=True))
+
+    def finish(self, binaries: Mapping[str, FunctionCode]) -> bytes:
+        """See `SplicedHost.finish`."""
+        return self._made.finish(self._renamed(binaries), self._sizes)
+
+    def with_code(self, binaries: Mapping[str, FunctionCode]) -> Any:
+        """See `SplicedHost.with_code`."""
+        return self._made.with_code(self._renamed(binaries), self._sizes)
+
+    def _renamed(self, binaries: Mapping[str, FunctionCode]) -> dict[str, FunctionCode]:
+        return {self._names[name]: binary for name, binary in binaries.items()}
+
+
+def sizes_of(calls: KernelCalls) -> list[int]:
+    """The sizes that the host's code of calls has in it.
+
+    Args:
+        calls: what it does.
+
+    Returns:
+        Bytes, places in memory and dimensions, in the same order for all calls of a form, and how
+        often `bench` makes the calls.
+    """
+    found: list[int] = []
+    for results in (calls.results, tuple(result.guarded() for result in calls.results)):
+        size = _Sizes.of(replace(calls, results=results), 1)
+        found += [*size.taken, *size.allocated, *itertools.chain.from_iterable(size.parts)]
+        found += [n for result in results for n in (result.bytes, *result.shape)]
+    return [*found, calls.often]
 
 
 @dataclass(frozen=True)
@@ -257,10 +334,11 @@ class _Sizes:
             len(calls.inputs),
         )
 
-    def place(self, buffer: int, turn: int) -> tuple[int, int, int]:
-        """Where a buffer is found in a turn: which of those given, offset and bytes in it."""
+    def place(self, buffer: int) -> tuple[int, int, int]:
+        """Where a buffer is found, an input in the first set: which of those given, offset and
+        bytes in it."""
         if buffer < self.inputs:
-            return turn * self.inputs + buffer, 0, self.taken[buffer]
+            return buffer, 0, self.taken[buffer]
         given = len(self.taken) + len(self.allocated) - bool(self.parts)
         number = len(self.taken) + buffer - self.inputs
         if number < given:
@@ -279,6 +357,22 @@ def _initialized(name: str, kind: str) -> Iterator[list[ir.Value]]:
         yield values
         util.GlobalStoreOp(values[0], name)
         util.ReturnOp([])
+
+
+@contextlib.contextmanager
+def _repeated(block: ir.Block, often: int) -> Iterator[tuple[ir.Value, ir.Block]]:
+    """A loop behind a block, with the insertion point in it: the number of the turn, and the block
+    that it ends in."""
+    body = block.create_after(ir.IndexType.get())
+    after = body.create_after()
+    with ir.InsertionPoint(block):
+        cf.BranchOp([index(0)], body)
+    with ir.InsertionPoint(body):
+        (turn,) = body.arguments
+        yield turn, after
+        following = arith.AddIOp(turn, index(1)).result
+        more = arith.CmpIOp(arith.CmpIPredicate.ult, following, index(often)).result
+        cf.CondBranchOp(more, [following], [], body, after)
 
 
 def _declared(

@@ -9,10 +9,10 @@ compiling the whole would give.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from iree.compiler import ir
 
@@ -27,6 +27,7 @@ from tilewright.ir.generated_code import (
 )
 from tilewright.ir.gpu_constraints import erase_constraints
 from tilewright.ir.kernel_calls import KernelCalls, calls_of
+from tilewright.ir.reference.elements import constant
 from tilewright.ir.session import CONFIGURED_PHASE, CompilerSession
 from tilewright.ir.shared_object import NotLinkable
 from tilewright.ir.target_info import bytecode_target, elf_format
@@ -56,17 +57,23 @@ class SplicedHost:
 
     module: the program at the `hal` phase (`serialize_stubs`); it is compiled, in place.
     executables: names of those whose code is exchanged.
+    sizes: numbers of 64 bits that may be exchanged, wherever they are.
 
     Raises NotSpliceable where sizes are known at run time only, CompileError when the program
     itself does not compile.
     """
 
     def __init__(
-        self, session: CompilerSession, module: ir.Module, executables: Iterable[str]
+        self,
+        session: CompilerSession,
+        module: ir.Module,
+        executables: Iterable[str],
+        sizes: Iterable[int] = (),
     ) -> None:
         self._session, self._module = session, module.operation
         session.run(self._module, "hal", "vm", verify=False)
         self._places = _places(self._module, list(executables))
+        self._sizes = _sizes(self._module, set(sizes))
         for found in self._places.values():
             if len(found.code) != 1 or not found.dispatches:
                 raise NotSpliceable(
@@ -79,11 +86,14 @@ class SplicedHost:
                     ):
                         raise NotSpliceable("a number of workgroups known at run time only")
 
-    def finish(self, binaries: Mapping[str, FunctionCode]) -> bytes:
+    def finish(
+        self, binaries: Mapping[str, FunctionCode], sizes: Mapping[int, int] | None = None
+    ) -> bytes:
         """The program of a candidate.
 
         Args:
             binaries: of its executables, by their names.
+            sizes: what is in the places of sizes that may be exchanged.
 
         Returns:
             The .vmfb.
@@ -91,13 +101,16 @@ class SplicedHost:
         Raises:
             CompileError: it does not compile.
         """
-        return self._session.compile(self.with_code(binaries), compile_from="vm")
+        return self._session.compile(self.with_code(binaries, sizes), compile_from="vm")
 
-    def with_code(self, binaries: Mapping[str, FunctionCode]) -> Any:
+    def with_code(
+        self, binaries: Mapping[str, FunctionCode], sizes: Mapping[int, int] | None = None
+    ) -> Any:
         """A candidate's program at the `vm` phase.
 
         Args:
             binaries: of its executables, by their names.
+            sizes: what is in the places of sizes that may be exchanged.
 
         Returns:
             The module operation.
@@ -105,14 +118,28 @@ class SplicedHost:
         with self._session.context, ir.Location.unknown():
             for name, binary in binaries.items():
                 self._places[name].replace(binary)
+            for size, made in self._sizes:
+                made.attributes["value"] = ir.IntegerAttr.get(
+                    made.results[0].type, (sizes or {}).get(size, size)
+                )
             return self._module.clone()
+
+
+class Host(Protocol):
+    """Host code for executables of certain names."""
+
+    def finish(self, binaries: Mapping[str, FunctionCode]) -> bytes:
+        """See `SplicedHost.finish`."""
+
+    def with_code(self, binaries: Mapping[str, FunctionCode]) -> Any:
+        """See `SplicedHost.with_code`."""
 
 
 class SplicedTemplate:
     """The program of one dispatch, and candidates made by exchanging the dispatch's code.
 
-    write_host: writes what calls it, where that is all that the program does
-        (`kernel_host.HostWriter`); without one the compiler makes it.
+    host_of: makes what calls it, where that is all that the program does
+        (`kernel_host.CallingHost`); without one the compiler makes it.
 
     Raises NotSpliceable and CompileError as SplicedHost does.
     """
@@ -125,7 +152,7 @@ class SplicedTemplate:
         entry: str,
         repeats: int,
         rotations: int = 1,
-        write_host: Callable[[KernelCalls], Any] | None = None,
+        host_of: Callable[[KernelCalls], Host] | None = None,
     ) -> None:
         self._session = session
         self._executable, self._entry = executable, entry
@@ -142,15 +169,15 @@ class SplicedTemplate:
         self._alone = _only(whole, executable)
         self._linkable = True
         erase_constraints(whole.operation)
-        calls = calls_of(isolated_function(whole)) if write_host is not None else None
-        if calls is not None and write_host is not None:
+        calls = calls_of(isolated_function(whole)) if host_of is not None else None
+        self.host: Host
+        if calls is not None and host_of is not None:
             if repeats > 1:
                 calls = replace(calls, repeats=repeats, rotations=rotations)
-            written = write_host(calls)
+            self.host = host_of(calls)
         else:
             serialize_stubs(session, whole.operation, (executable,))
-            written = whole
-        self.host = SplicedHost(session, written, (executable,))
+            self.host = SplicedHost(session, whole, (executable,))
 
     def compile(self, configuration: CompilationInfo | None) -> bytes:
         """The program of a candidate: `generate`, then the host's `finish`.
@@ -307,6 +334,15 @@ def _places(host: Any, executables: Iterable[str]) -> dict[str, _Places]:
             symbol = ir.FlatSymbolRefAttr(text.owner.operation.attributes["rodata"]).value
             found[name].names.append(texts[symbol])
     return found
+
+
+def _sizes(host: Any, wanted: Set[int]) -> list[tuple[int, Any]]:
+    """The constants of the host's code that are one of these numbers, each with its number."""
+    if not wanted:
+        return []
+    constants = [op for op in walk(host.operation) if op.name == "vm.const.i64"]
+    found = [(int(constant(op.attributes["value"])), op) for op in constants]
+    return [(number, op) for number, op in found if number in wanted]
 
 
 def _symbol(name: str) -> str:

@@ -17,7 +17,9 @@ from tilewright.measure.jobs import Job, RecentlyUsed, WorkerState
 from tilewright.measure.pool import WorkerPool
 
 if TYPE_CHECKING:
-    from tilewright.ir.kernel_host import HostWriter
+    from tilewright.ir.kernel_calls import KernelCalls
+    from tilewright.ir.kernel_host import CallingHost
+    from tilewright.ir.splice import SplicedHost
 
 # With one compile at a time in each of several processes, the compiler's own threads only cost:
 # 5 to 8% of the wall time of a small kernel, with one process as with one per core.
@@ -37,6 +39,8 @@ one that times out as well: one candidate that hangs would have all that follow 
 
 # A session holds about 10 MB; a run uses one for each variant's set of flags.
 _MAX_SESSIONS = 8
+# Host code holds less than one; a network's kernels are called in some twenty forms.
+_MAX_HOSTS = 64
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,14 @@ class _HostWriters(RecentlyUsed[CompilerSession, Any]):
         super().__init__(_MAX_SESSIONS)
 
 
+class _Hosts(RecentlyUsed[tuple[CompilerSession, "KernelCalls", bool], "SplicedHost"]):
+    """Host code that kernels are put into, by its compiler, the form of its calls, and whether it
+    has guards."""
+
+    def __init__(self) -> None:
+        super().__init__(_MAX_HOSTS)
+
+
 def setup(state: WorkerState, request: CompileSetup) -> None:
     """Set up the worker; must run before its first session is made.
 
@@ -106,20 +118,31 @@ def session(state: WorkerState, flags: tuple[str, ...]) -> CompilerSession:
     return state.get(_Sessions).get(flags, lambda: CompilerSession(flags))
 
 
-def host_writer(state: WorkerState, compiler: CompilerSession) -> HostWriter:
-    """What writes host code for a compiler.
+def host_of(
+    state: WorkerState, compiler: CompilerSession, calls: KernelCalls, guarded: bool = True
+) -> CallingHost:
+    """Host code that calls kernels; what it is made of is kept for all calls of the same form.
 
     Args:
         state: what the worker keeps.
-        compiler: the worker's, for some flags.
+        compiler: the worker's, which compiles the kernels.
+        calls: what it does.
+        guarded: whether it has a function `guarded`, see `ir.guards`.
 
     Raises:
-        CompileError: it compiles nothing.
+        CompileError: it does not compile.
     """
-    from tilewright.ir.kernel_host import HostWriter
+    from tilewright.ir.kernel_host import CallingHost, HostWriter, sizes_of
+    from tilewright.ir.splice import SplicedHost
 
-    made: HostWriter = state.get(_HostWriters).get(compiler, lambda: HostWriter(compiler))
-    return made
+    form = calls.form()
+
+    def made() -> SplicedHost:
+        writer: HostWriter = state.get(_HostWriters).get(compiler, lambda: HostWriter(compiler))
+        written = writer.write(form, guarded=guarded)
+        return SplicedHost(compiler, written, form.kernels, sizes_of(form))
+
+    return CallingHost(state.get(_Hosts).get((compiler, form, guarded), made), calls)
 
 
 def compile_source(state: WorkerState, request: CompileRequest) -> bytes | Path:

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
-import numpy as np
-
 from tilewright.argument import ArgumentType
 from tilewright.errors import TilewrightError
 from tilewright.files import whole_file
@@ -21,10 +19,6 @@ from tilewright.sketch.dimensions import splits
 from tilewright.sketch.interface import SiteExpression, SketchedKernel
 from tilewright.sketch.packing import Packing
 from tilewright.target import PACKED_AHEAD_BYTES, Target
-
-# Elements that buffers between kernels have at least where a candidate is tried: host code for
-# another size takes longer to compile than a kernel.
-_LEAST_BETWEEN = 1 << 22
 
 
 class SketchError(TilewrightError):
@@ -123,32 +117,6 @@ def check_kernel(expression: SiteExpression, kernel: SketchedKernel) -> None:
             raise SketchError(f"argument {position} is packed and is no constant")
 
 
-def room(size: int, plain: int) -> int:
-    """Elements that a packed operand is given, so that few sizes occur.
-
-    Args:
-        size: of the packed operand.
-        plain: of the operand as it is.
-
-    Returns:
-        At least `size`, in steps of a quarter of `plain`.
-    """
-    step = max(1, -(-plain // 4))
-    return plain + max(0, -(-(size - plain) // step)) * step
-
-
-def rounded(size: int) -> int:
-    """Elements of a buffer between kernels, so that few sizes occur.
-
-    Args:
-        size: that is needed.
-
-    Returns:
-        The next power of two, at least `_LEAST_BETWEEN`: what is not touched takes no memory.
-    """
-    return max(_LEAST_BETWEEN, 1 << max(0, size - 1).bit_length())
-
-
 def packed_inputs(
     inputs: InputSet,
     constant: Sequence[bool],
@@ -166,7 +134,7 @@ def packed_inputs(
         beside: bytes of constants that a call of the whole program reads.
 
     Returns:
-        The inputs; constant ones have one dimension, and packed ones zeros behind (`room`).
+        The inputs; constant ones have one dimension.
 
     Raises:
         SketchError: what is to be packed is no tensor.
@@ -180,18 +148,17 @@ def packed_inputs(
                 raise SketchError(f"argument {position} is packed and is no constant tensor")
             arguments.append(original)
             continue
-        plain = prod(original.type.shape or ())
-        path, size, dtype = Path(original.path), plain, original.type.element_type
+        size = prod(original.type.shape or ())
+        path, dtype = Path(original.path), original.type.element_type
         if packing is not None:
             digest = hashlib.sha256(f"{inputs.key} {position} {packing}".encode()).hexdigest()[:20]
             key.update(digest.encode())
             dtype = packing.dtype(dtype)
-            path, size = folder / f"packed_{digest}.npy", room(prod(packing.shape), plain)
+            path, size = folder / f"packed_{digest}.npy", prod(packing.shape)
             if not path.exists():
                 folder.mkdir(parents=True, exist_ok=True)
-                flat = packing.of(original.load()).reshape(-1)
                 with whole_file(path) as part, part.open("wb") as file:
-                    save_array(file, np.concatenate([flat, np.zeros(size - flat.size, flat.dtype)]))
+                    save_array(file, packing.of(original.load()).reshape(-1))
         kind = ArgumentType(dtype, (size,))
         arguments.append(InputFile(str(path.resolve()), kind))
     if not any(constant):

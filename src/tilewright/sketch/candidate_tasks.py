@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.files import write_whole
 from tilewright.ir.session import CompileError, CompilerSession
-from tilewright.measure.compile_worker import session
+from tilewright.measure.compile_worker import host_of, session
 from tilewright.measure.jobs import RecentlyUsed, WorkerFailure, WorkerState
 from tilewright.schedule.build_tasks import SCHEDULE_FLAGS, with_processor
 from tilewright.site import KernelChoice
@@ -23,7 +23,7 @@ from tilewright.sketch.candidate import (
     check_kernel,
     packed_inputs,
 )
-from tilewright.sketch.candidate_hosts import host_of, kernel_calls
+from tilewright.sketch.candidate_calls import kernel_calls
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.loops import LoopsSketch
 from tilewright.space.pipeline import Unfit

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.files import write_whole
 from tilewright.ir.session import CONFIGURED_PHASE, CompileError
-from tilewright.measure.compile_worker import host_writer, session
+from tilewright.measure.compile_worker import host_of, session
 from tilewright.measure.jobs import RecentlyUsed, WorkerState
 from tilewright.tiling import CompilationInfo
 
@@ -188,7 +188,6 @@ def _spliced(state: WorkerState, request: CandidateRequest) -> SplicedTemplate:
     def make() -> SplicedTemplate | str:
         try:
             compiler = session(state, request.flags)
-            writer = host_writer(state, compiler)
             return SplicedTemplate(
                 compiler,
                 _template(state, request.configured),
@@ -196,7 +195,7 @@ def _spliced(state: WorkerState, request: CandidateRequest) -> SplicedTemplate:
                 request.entry,
                 request.repeats,
                 request.rotations,
-                lambda calls: writer.write(calls, guarded=False),
+                lambda calls: host_of(state, compiler, calls, guarded=False),
             )
         except (NotSpliceable, CompileError) as error:
             return str(error)

@@ -34,6 +34,7 @@ from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.proof import Claim, Proof, SpecRequest
+from tilewright.tuning.sequencing import SequencesRequest
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.variants import DEFAULT_VARIANT
 from tilewright.tuning.worker_tasks import CandidateRequest
@@ -171,6 +172,8 @@ class PlayedRun:
             entries = {entry.name for asked in self.asked.values() for entry in asked}
             reached = {name: (f"{name}_dispatch",) for name in entries - self.missed}
             return Proof(("a_dispatch",), (), reached, request.beside("after"), {})
+        if isinstance(request, SequencesRequest):
+            return 0
         assert isinstance(request, CandidateRequest)
         request.vmfb.write_text("")
         return None

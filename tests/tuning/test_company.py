@@ -17,7 +17,8 @@ from tilewright.trial import Status, Trial
 from tilewright.tuning.company import Company, affordable, try_in_company
 from tilewright.tuning.confirm import Confirmed, FinalCandidate, entry_name
 from tilewright.tuning.deadlines import Deadlines
-from tilewright.tuning.programs import PLAIN, Build
+from tilewright.tuning.estimates import PLAIN
+from tilewright.tuning.programs import Build
 from tilewright.tuning.variants import DEFAULT_VARIANT
 
 

@@ -21,7 +21,7 @@ from tilewright.measure.inputs import write_inputs
 from tilewright.measure.statistics import Interval, Measurement, Verdict
 from tilewright.spec.read import check_spec
 from tilewright.toolchain import Toolchain
-from tilewright.tuning import sequencing, starts
+from tilewright.tuning import more_rivals, sequencing, starts
 from tilewright.tuning.choices import Choices, Found
 from tilewright.tuning.events import ignore
 from tilewright.tuning.options import TuneOptions
@@ -167,7 +167,7 @@ def test_kernels_almost_as_fast_alone_are_tried_between_others(
   } -> tensor<48xf32>
   return %sums : tensor<48xf32>""",
     ).replace("-> tensor<48x48xf32> {", "-> tensor<48xf32> {")
-    monkeypatch.setattr(sequencing, "_NEAR", 1e9)
+    monkeypatch.setattr(more_rivals, "_NEAR", 1e9)
     real = starts.settle
 
     def products_alone(prepared: PreparedVariant, found: Found) -> Choices:
@@ -261,8 +261,8 @@ def test_which_kernels_are_tried_between_others(name: str, monkeypatch: pytest.M
         assert stem == "best_more"
         return [PlayedCompany(prepared, several[0], {}, set(), build)]
 
-    monkeypatch.setattr(sequencing, "build_companies", built)
-    more = sequencing.with_more_kernels(SimpleNamespace(), company)  # type: ignore[arg-type]
+    monkeypatch.setattr(more_rivals, "build_companies", built)
+    more = more_rivals.with_more_kernels(SimpleNamespace(), company)  # type: ignore[arg-type]
     if not expected:
         assert more is None
         assert not asked
@@ -276,5 +276,5 @@ def test_without_kernels_there_are_no_more(monkeypatch: pytest.MonkeyPatch) -> N
     prepared = SimpleNamespace(tasks=[PlayedTask("a", 0.9)], parts_of=lambda task: [])
     build = SimpleNamespace(name="best", preprocessing=None)
     company: Any = PlayedCompany(prepared, {}, {}, set(), build)
-    monkeypatch.setattr(sequencing, "build_companies", lambda *_: pytest.fail("built"))
-    assert sequencing.with_more_kernels(SimpleNamespace(), company) is None  # type: ignore[arg-type]
+    monkeypatch.setattr(more_rivals, "build_companies", lambda *_: pytest.fail("built"))
+    assert more_rivals.with_more_kernels(SimpleNamespace(), company) is None  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from tilewright.tuning.model_check import ModelCheck
 from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.proof import SpecRequest, write_specs
+from tilewright.tuning.sequencing import in_sequence
 
 # Hot dispatches whose choice is tried again in the whole program.
 _HOT = {"quick": 2, "standard": 6, "thorough": 16}
@@ -348,10 +349,13 @@ def build_companies(
         if problem:
             failed.setdefault(index, problem)
     written = [index for index in range(len(rivals)) if index not in failed]
-    builds = programs.build_all([wanted[index] for index in written])
+    builds = programs.build_all(in_sequence(programs, [wanted[index] for index in written]))
     problems = list(failed.values())
     built = []
     for index, build, wrong in zip(written, builds, programs.check_all(builds), strict=True):
+        if wrong and build.apart is not None:
+            context.note(f"the program with kernels in sequence was dropped: {wrong}", warning=True)
+            build, wrong = build_apart(programs, build)
         if wrong:
             problems.append(wrong)
         else:
@@ -359,6 +363,22 @@ def build_companies(
     for problem in problems:
         context.note(f"a program in company was dropped: {problem}", warning=True)
     return built
+
+
+def build_apart(programs: Programs, build: Build) -> tuple[Build, str]:
+    """Compile a program with kernels in sequence without that.
+
+    Args:
+        programs: of the run: compiles and checks the program.
+        build: has kernels in sequence.
+
+    Returns:
+        The program, and what is wrong with it, '' for nothing.
+    """
+    name = f"{build.name}_apart"
+    made = programs.build(Build(name, build.variant, build.spec, preprocessing=build.apart))
+    (wrong,) = programs.check_all([made])
+    return made, wrong
 
 
 def _compare(programs: Programs, builds: Sequence[Build]) -> list[Finalist] | None:

@@ -21,10 +21,10 @@ from tilewright.target import parse_target
 from tilewright.trial import Status
 from tilewright.tuning.candidate_trial import NOT_VERIFIED, CandidateTester, Reference
 from tilewright.tuning.context import RunContext
+from tilewright.tuning.estimates import RUNNING
 from tilewright.tuning.events import DispatchesRanked, DispatchRow
 from tilewright.tuning.extract_tasks import ISOLATED_FLAG
 from tilewright.tuning.prepared_variant import PreparedVariant, Skipped
-from tilewright.tuning.programs import RUNNING
 from tilewright.tuning.reference_tasks import (
     FLOAT64,
     SITE_FLAG,

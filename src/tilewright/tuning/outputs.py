@@ -28,11 +28,11 @@ from tilewright.tuning.evidence import EvidenceRequest, entry_evidence, write_ev
 from tilewright.tuning.extraction import extract
 from tilewright.tuning.how_to_run import lines, measure_ways, parameter_flags
 from tilewright.tuning.install import install_folder
+from tilewright.tuning.more_rivals import more_rivals
 from tilewright.tuning.prepared_variant import PreparedVariant
-from tilewright.tuning.programs import Build, Programs, end_s
+from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.proof import Claim, ProofFailure, prove, write_specs
 from tilewright.tuning.result import ProgramSummary, RunSummary, TuneResult
-from tilewright.tuning.sequencing import in_sequence, with_more_kernels
 from tilewright.tuning.variants import (
     PREPROCESSING_FLAG,
     preprocessing_spec,
@@ -164,7 +164,7 @@ def _choose(programs: Programs, outcome: Outcome) -> Final:
     context = programs.context
     rivals = list({c.build.vmfb: c for c in outcome.companies}.values())
     rivals = [c for c in rivals if c.build.vmfb != outcome.default.vmfb]
-    rivals += _in_sequence(programs, rivals)
+    rivals += more_rivals(programs, rivals)
     for company, comparison in _faster(programs, outcome, rivals):
         final = _prove(programs, company, comparison)
         if not final.wrong:
@@ -182,28 +182,6 @@ def _choose(programs: Programs, outcome: Outcome) -> Final:
             warning=True,
         )
     return Final(None, outcome.default, wrong=wrong)
-
-
-def _in_sequence(programs: Programs, rivals: Sequence[Company]) -> list[Company]:
-    """Rivals with kernels that follow each other as one dispatch, as many as there is time for."""
-    context = programs.context
-    made: list[Company] = []
-    waiting = list(rivals)
-    for number, company in enumerate(waiting):
-        if not _has_time(context):
-            break
-        one = in_sequence(programs, company)
-        made += [one] if one is not None else []
-        if number < len(rivals) and _has_time(context):
-            more = with_more_kernels(programs, company)
-            waiting += [more] if more is not None else []
-    return made
-
-
-def _has_time(context: RunContext) -> bool:
-    """Whether one more program with kernels can be made, compared and proven."""
-    left = context.left_for("finish")
-    return left is None or left >= end_s(context, kernels=True)[1]
 
 
 def _tell_dispatches(context: RunContext, prepared: PreparedVariant) -> None:
@@ -260,6 +238,7 @@ def _prove(programs: Programs, company: Company, comparison: Finalist) -> Final:
         entries,
         given=_given(context, build),
         before=company.prepared.configured,
+        after=build.configured,
         timeout_s=programs.compile_timeout_s,
     )
     proof = prove(context, claim)

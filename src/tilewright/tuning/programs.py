@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.ir.program import choose_function
+from tilewright.ir.session import CONFIGURED_PHASE
 from tilewright.ir.signature import Signature
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import ComparisonPolicy, Finalist
@@ -27,6 +27,14 @@ from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.timing import TimingPolicy
 from tilewright.tuning.candidate_trial import NOT_VERIFIED, CandidateTester, Reference, Tested
 from tilewright.tuning.context import RunContext
+from tilewright.tuning.estimates import (
+    COMPARING,
+    PLAIN,
+    WITH_KERNELS,
+    comparing_s,
+    comparison_s,
+    with_kernels_s,
+)
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.roundings import Roundings
 from tilewright.tuning.variants import PREPROCESSING_FLAG, Variant, packed_ahead, without_spec
@@ -35,40 +43,11 @@ from tilewright.tuning.variants import PREPROCESSING_FLAG, Variant, packed_ahead
 PROGRAM_REDUCTION_LENGTH = 1 << 16
 # For a run of it, for timing it and for comparing several.
 RUN_TIMEOUT_S = 900.0
-# Steps of which the deadlines know what they take: compiling it, and with a spec with kernels.
-PLAIN, WITH_KERNELS = "compiling the program", "compiling the program with kernels"
-COMPARING = "comparing programs"
-READING = "reading the dispatches"
-# A run of the program as the compiler makes it, of which each comparison takes so many at least.
-RUNNING, _RUNS = "running the program by default", 7
-# Comparisons of two programs that the last one takes the time of at most.
-_LAST = 4
-# What summaries, the files of the result and the report take beside what is compiled and compared:
-# seconds, and a part of what reading the dispatches took, since it is about each of them (a product
-# 3 s, a MobileNetV3 6 s where reading it took 12).
-_WRITING_S, _WRITING_SHARE = 2.0, 0.35
-# How much longer compiling a program takes with kernels, until that is known, beside what they add
-# themselves: specs are written and matched (0.85 times in all for a MobileNetV3 with 15 kernels,
-# 1.2 for a SegFormer, 1.3 for a ResNet-50). And what proving it takes, which is compiled to where
-# dispatches are configured, with its specs and without: 0.2, 0.4 and 0.4 of compiling it.
-_KERNELS_FACTOR, _PROOF_FACTOR = 1.4, 0.5
-# Of what reading the dispatches takes, which is about each of them: what compiling them takes at
-# most as far as kernels leave it. A compiler that takes longer is at code that these take the place
-# of: windows of bytes are so (a quantised MobileNetV2 took 20 s, with kernels 12, read in 5).
-_PLAIN_OF_READING = 1.5
-# As well, of what finding the dispatches alone takes, which is a compile to where LLVM begins (a
-# ResNet-18 whose windows of bytes are all kernels: 3.7 s, 9 with kernels, 9 to 15 as it is).
-EXTRACTING, _PLAIN_OF_EXTRACTING = "finding the dispatches", 2.5
-# Of compiling the program: what a compile for judging roundings adds to one with kernels beside it.
-_BESIDE = 0.4
 # Programs that differ by more need no more rounds than it takes to be sure of it.
 CLEAR = 0.05
 # Seconds of a turn in a comparison, in which there are as many calls as a turn has parts: those of
 # a millisecond and less need no more calls than that.
 _FILLED_S = 0.02
-# Of the time limit, for one comparison of programs.
-_COMPARISON_SHARE = 0.04
-_COMPARISON_LEAST_S = 2.0
 COMPILE_TIMEOUT_S = 1800.0
 # Of the seconds of samples at a first look, from when on a call is not warmed up.
 _LONG_OF_SAMPLES = 0.3
@@ -80,7 +59,9 @@ class Build:
 
     name: of its file. spec: a tuning spec. vmfb: None before it is compiled, and, with an `error`,
     when it does not. preprocessing: a spec with kernels, in the place of the one that the variant
-    may have. seconds: that compiling it took.
+    may have. seconds: that compiling it took. apart: where kernels of the spec are in sequence, the
+    spec without that. configured: the program at the executable-configurations phase, where it was
+    compiled to that, too.
     """
 
     name: str
@@ -90,6 +71,8 @@ class Build:
     error: str = ""
     preprocessing: Path | None = None
     seconds: float = 0.0
+    apart: Path | None = None
+    configured: Path | None = None
 
     @property
     def ok(self) -> bool:
@@ -210,7 +193,7 @@ class Programs:
     @property
     def each_s(self) -> float:
         """What compiling one of several programs takes of the run's time, kernels and all."""
-        known = self.context.deadlines.each(WITH_KERNELS, 0.0)
+        known = with_kernels_s(self.context, 0.0)
         return max(self.seconds_each, known / max(1, self.context.target.cores))
 
     @property
@@ -249,13 +232,29 @@ class Programs:
         alone = min(count, len(wanted)) == 1
         with ThreadPoolExecutor(max_workers=count) as threads:
             made = threads.map(lambda one: self.build(one, alone), wanted)
+            proven = None
             if self.roundings is not None and count > 1:
                 # They will be judged, and that takes a compile of its own.
                 self.roundings.prepare()
+            elif count > 1 and len(wanted) == 1 and wanted[0].preprocessing is not None:
+                # It most likely is what is handed back, and proven.
+                proven = threads.submit(self._configured, wanted[0])
             builds = list(made)
+            if proven is not None:
+                builds = [replace(one, configured=proven.result()) for one in builds]
         if builds:
             self.seconds_each = (time.monotonic() - begin) / len(builds)
         return builds
+
+    def _configured(self, wanted: Build) -> Path | None:
+        """The program of a build at the executable-configurations phase; None where it fails."""
+        context, place = self.context, self.folder / f"{wanted.name}.configured.mlir"
+        flags = context.flags(wanted.as_compiled(context.options.iree_flags), wanted.spec)
+        to_phase = (*flags, f"--compile-to={CONFIGURED_PHASE}")
+        outcome = self.toolchain.compile(
+            self.program.path, place, to_phase, timeout_s=self.compile_timeout_s
+        )
+        return place if outcome.ok else None
 
     def make_reference(self, build: Build, timing: TimingPolicy | None = None) -> str:
         """Keep the outputs of a build for the others to be compared with; '' or what failed.
@@ -433,79 +432,6 @@ class Programs:
         )
         self.context.deadlines.took(COMPARING, time.monotonic() - begin)
         return result.message if isinstance(result, WorkerFailure) else result
-
-
-def comparison_s(context: RunContext) -> float:
-    """Seconds that a comparison of programs may take at most, by the time limit.
-
-    Args:
-        context: the run.
-    """
-    limit = context.options.time_limit_s
-    return math.inf if limit is None else max(_COMPARISON_LEAST_S, _COMPARISON_SHARE * limit)
-
-
-def comparing_s(context: RunContext) -> float:
-    """What comparing programs takes of the run's time, once.
-
-    Args:
-        context: the run.
-    """
-    deadlines = context.deadlines
-    least = min(_COMPARISON_LEAST_S, comparison_s(context))
-    return max(deadlines.each(COMPARING, least), _RUNS * deadlines.each(RUNNING, 0.0))
-
-
-def end_s(context: RunContext, kernels: bool) -> tuple[float, float]:
-    """What is to come when the search is over, of compiling and comparing programs.
-
-    Args:
-        context: the run; it has compiled the program.
-        kernels: whether winners may be kernels of our own.
-
-    Returns:
-        Seconds for the winners of one variant in the program, and for the result.
-    """
-    deadlines = context.deadlines
-    plain_s = compile_s = deadlines.each(PLAIN, 1.0)
-    if kernels:
-        compile_s = deadlines.each(WITH_KERNELS, _KERNELS_FACTOR * _replaced_s(context))
-    compare_s = comparing_s(context)
-    # A program of kernels is made a second time, with those in sequence that follow each other. In
-    # the last comparison are all that there is, and the compiler's own.
-    last_s = min(comparison_s(context), _LAST * compare_s)
-    proven_s = kernels * compile_s + _PROOF_FACTOR * plain_s + last_s
-    return compile_s + 2 * compare_s, proven_s + _writing_s(context)
-
-
-def start_s(context: RunContext, kernels_s: float = 0.0) -> float:
-    """What a program with kernels is expected to take at least until it can be handed back.
-
-    Args:
-        context: the run; it has compiled the program.
-        kernels_s: what its kernels add to compiling it, while no other with kernels has told.
-
-    Returns:
-        Seconds for compiling it, comparing it, proving it and writing it down.
-    """
-    plain_s = _replaced_s(context)
-    compile_s = context.deadlines.each(WITH_KERNELS, _KERNELS_FACTOR * plain_s + kernels_s)
-    if context.rounds:
-        beside = 1.0 if context.target.cores == 1 else _BESIDE
-        compile_s += beside * context.deadlines.each(PLAIN, 1.0)
-    return compile_s + comparing_s(context) + _PROOF_FACTOR * plain_s + _writing_s(context)
-
-
-def _replaced_s(context: RunContext) -> float:
-    """What compiling the program takes without what kernels take the place of."""
-    each = context.deadlines.each
-    plain_s = each(PLAIN, 1.0)
-    reading_s, extracting_s = each(READING, plain_s), each(EXTRACTING, plain_s)
-    return min(plain_s, _PLAIN_OF_READING * reading_s, _PLAIN_OF_EXTRACTING * extracting_s)
-
-
-def _writing_s(context: RunContext) -> float:
-    return _WRITING_S + _WRITING_SHARE * context.deadlines.each(READING, 0.0)
 
 
 def open_programs(

@@ -39,10 +39,10 @@ class Claim:
 
     program: what is compiled, with `flags` and without a spec or with all of them. entries: what
     the specs shall do; files with them are written beside `stem`, unless `given`, flags of
-    `iree-compile`, names what there is. before: the program at the executable-configurations phase
-    without a spec, where there is one already. vmfb: the program is also compiled to its end with
-    the specs, to this file. code: dispatches whose code alone differs count as changed, too. extra:
-    flags that change no result. timeout_s: of each compile.
+    `iree-compile`, names what there is. before, after: the program at the executable-configurations
+    phase without a spec and with all of them, where it is there already. vmfb: the program is also
+    compiled to its end with the specs, to this file. code: dispatches whose code alone differs
+    count as changed, too. extra: flags that change no result. timeout_s: of each compile.
     """
 
     program: Path
@@ -51,6 +51,7 @@ class Claim:
     entries: tuple[Entry, ...] = ()
     given: tuple[str, ...] = ()
     before: Path | None = None
+    after: Path | None = None
     vmfb: Path | None = None
     code: bool = False
     extra: tuple[str, ...] = ()
@@ -217,9 +218,11 @@ def _compiles(claim: Claim, named: Sequence[str]) -> list[tuple[ProofStage, Comp
     def job(output: Path, *flags: str) -> CompileJob:
         return CompileJob(claim.program, output, flags, claim.timeout_s, claim.extra)
 
-    jobs = [(ProofStage.WITH, job(claim.beside("after"), *with_specs, to_phase))]
+    jobs = []
     if claim.before is None:
-        jobs.insert(0, (ProofStage.WITHOUT, job(claim.beside("before"), *claim.flags, to_phase)))
+        jobs.append((ProofStage.WITHOUT, job(claim.beside("before"), *claim.flags, to_phase)))
+    if claim.after is None:
+        jobs.append((ProofStage.WITH, job(claim.beside("after"), *with_specs, to_phase)))
     claim.beside(_PREPROCESSED).unlink(missing_ok=True)
     first = [flag for flag in named if flag.startswith(PREPROCESSING_FLAG)]
     if first and len(first) < len(named) and not claim.only_preprocesses:
@@ -294,7 +297,8 @@ def read_proof(state: WorkerState, claim: Claim) -> Proof:
     from tilewright.ir.template import configured_functions, describe
 
     compiler = session(state, without_preprocessing(claim.flags))
-    compiled, preprocessed = claim.beside("after"), claim.beside(_PREPROCESSED)
+    compiled = claim.after or claim.beside("after")
+    preprocessed = claim.beside(_PREPROCESSED)
     paths = (claim.before or claim.beside("before"), compiled)
     before, after = (parse_module(compiler, path.read_bytes()) for path in paths)
     without, new = configured_functions(before), configured_functions(after)

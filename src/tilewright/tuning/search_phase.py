@@ -15,11 +15,11 @@ from tilewright.trial import Trial
 from tilewright.tuning.choices import best_known, expected_s
 from tilewright.tuning.confirm import TRYING, confirm_s
 from tilewright.tuning.context import RunContext
+from tilewright.tuning.estimates import end_s
 from tilewright.tuning.events import TrialDetail, TrialDone
 from tilewright.tuning.experience import KernelLessons, space_to_json
 from tilewright.tuning.goals import GoalWatch
 from tilewright.tuning.prepared_variant import PreparedVariant
-from tilewright.tuning.programs import end_s
 from tilewright.tuning.reuse import change_since, reuse_result
 from tilewright.tuning.search_loop import Observer, SearchLoop
 from tilewright.tuning.session_stages import SessionStages

@@ -1,110 +1,89 @@
 """Programs whose kernels that follow each other are one dispatch.
 
-Which kernels follow each other is read off the program with them, behind its preprocessing; so the
-choices come first, and a program of theirs is built once more with what the spec says then.
+Which kernels follow each other is read off the program with them, behind its preprocessing; so a
+spec with the kernels comes first, and the program is compiled with what is made of it then.
 """
 
 from __future__ import annotations
 
 import io
-import math
+import itertools
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewright.files import write_whole
 from tilewright.ir.session import SITE_PHASE
 from tilewright.measure.compile_worker import session
-from tilewright.measure.jobs import WorkerFailure, WorkerState
+from tilewright.measure.jobs import Job, WorkerFailure, WorkerState
 from tilewright.toolchain import CompileJob
-from tilewright.tuning.company import Company, build_companies
-from tilewright.tuning.programs import Programs
+from tilewright.tuning.estimates import SEQUENCING
+from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.variants import without_preprocessing
 from tilewright.tuning.worker_tasks import parse_module
 
 _TIMEOUT_S = 300.0
-# How much longer a kernel may take alone than the compiler's code does: a product of 12544x16x32
-# took 1.24 times as long on operands from memory, and 0.6 times on those that were in a cache.
-_NEAR = 1.3
 
 
-def in_sequence(programs: Programs, company: Company) -> Company | None:
-    """A program's choices with kernels that follow each other as one dispatch.
+def in_sequence(programs: Programs, builds: Sequence[Build]) -> list[Build]:
+    """Programs whose kernels that follow each other are one dispatch.
 
     Args:
-        programs: of the run: compiles and checks the program.
-        company: the choices, with a program that compiled.
+        programs: of the run.
+        builds: to be compiled; their specs are written.
 
     Returns:
-        The same choices with another program, which gives the right results; None where no kernels
-        follow each other, or there is none. Of what failed the user is told.
+        The same, each with another preprocessing spec where kernels of it follow each other. Of
+        what failed the user is told.
     """
-    context, build = programs.context, company.build
-    if build.preprocessing is None or context.target.is_gpu:
-        return None
-    name = f"{build.name}_in_sequence"
-    before = programs.folder / f"{name}.before.mlir"
-    spec = programs.folder / f"{name}.preprocessing.mlir"
-    flags = context.flags(build.as_compiled(context.options.iree_flags), build.spec)
-    (read,) = programs.toolchain.compile_many(
+    context, begin = programs.context, time.monotonic()
+    found = list(builds)
+    wanted = [n for n, one in enumerate(builds) if one.preprocessing is not None]
+    if not wanted or context.target.is_gpu:
+        return found
+    requests = [_request(programs, builds[n]) for n in wanted]
+    read = programs.toolchain.compile_many(
         [
             CompileJob(
                 programs.program.path,
-                before,
-                (*flags, f"--compile-to={SITE_PHASE}"),
+                one.program,
+                (*one.flags, f"--compile-to={SITE_PHASE}"),
                 programs.compile_timeout_s,
             )
+            for one in requests
         ],
-        1,
+        context.target.cores,
     )
-    if not read.ok:
-        context.note(f"kernels were not put in sequence: {read.error}", warning=True)
-        return None
-    request = SequencesRequest(before, build.preprocessing, spec, context.target.cores, flags)
-    count = context.compilers.ask(write_sequences, request, _TIMEOUT_S)
-    if isinstance(count, WorkerFailure):
-        context.note(f"kernels were not put in sequence: {count.message}", warning=True)
-        return None
-    if not count:
-        return None
-    made = programs.build(replace(build, name=name, preprocessing=spec, vmfb=None))
-    wrong = made.error if not made.ok else programs.check(made)
-    if wrong:
-        context.note(f"the program with kernels in sequence was dropped: {wrong}", warning=True)
-        return None
-    return replace(company, build=made)
+    jobs = [Job(write_sequences, one, _TIMEOUT_S) for one in requests]
+    counts = iter(context.compilers.run(itertools.compress(jobs, (one.ok for one in read))))
+    for number, request, outcome in zip(wanted, requests, read, strict=True):
+        count = next(counts).outcome if outcome.ok else None
+        if count is None or isinstance(count, WorkerFailure):
+            problem = outcome.error if count is None else count.message
+            context.note(f"kernels were not put in sequence: {problem}", warning=True)
+        elif count:
+            build = builds[number]
+            found[number] = replace(
+                build,
+                name=f"{build.name}_in_sequence",
+                preprocessing=request.spec,
+                apart=build.preprocessing,
+            )
+    context.deadlines.took(SEQUENCING, time.monotonic() - begin)
+    return found
 
 
-def with_more_kernels(programs: Programs, company: Company) -> Company | None:
-    """A program's choices with kernels for dispatches that are left to the compiler, too.
-
-    Where a kernel is almost as fast alone, it can be faster between others: it is a stage of their
-    sequence then, and finds in a cache what they wrote, which trials do not.
-
-    Args:
-        programs: of the run: compiles and checks the program.
-        company: the choices, with a program that compiled.
-
-    Returns:
-        The choices with more kernels, and a program that gives the right results; None where there
-        are no more, or there is none.
-    """
-    prepared, more = company.prepared, {}
-    taken = {*company.choices, *company.covered}
-    # What stands for several dispatches comes first, since it leaves these out.
-    for task in sorted(prepared.tasks, key=lambda one: not one.is_chain):
-        parts = {one.identity for one in prepared.parts_of(task)} if task.is_chain else set()
-        if {task.identity, *parts} & taken:
-            continue
-        kernels = [t for t in task.trials if t.ok and task.kernel(t.configuration) is not None]
-        best = min(kernels, key=lambda t: t.time_s or math.inf, default=None)
-        if best is not None and (best.time_s or math.inf) < _NEAR * (task.default_s or 0.0):
-            more[task.identity] = best.configuration
-            taken |= {task.identity, *parts}
-    if not more or company.build.preprocessing is None:
-        return None
-    stem = f"{company.build.name}_more"
-    built = build_companies(programs, prepared, [company.choices | more], stem)
-    return replace(built[0], dropped=company.dropped) if built else None
+def _request(programs: Programs, build: Build) -> SequencesRequest:
+    context = programs.context
+    assert build.preprocessing is not None
+    return SequencesRequest(
+        programs.folder / f"{build.name}_in_sequence.before.mlir",
+        build.preprocessing,
+        programs.folder / f"{build.name}_in_sequence.preprocessing.mlir",
+        context.target.cores,
+        context.flags(build.as_compiled(context.options.iree_flags), build.spec),
+    )
 
 
 # In the workers

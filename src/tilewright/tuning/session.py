@@ -31,6 +31,7 @@ from tilewright.tuning.confirm import Confirmed, record_choices
 from tilewright.tuning.context import Interrupted, RunContext
 from tilewright.tuning.defaults import MEASURING, leave_all, measure_defaults
 from tilewright.tuning.dry_run import DryRunResult, dry_run
+from tilewright.tuning.estimates import READING, RUNNING
 from tilewright.tuning.event_log import recorded
 from tilewright.tuning.events import Listener, Note, ProgramMeasured, RunEnded, ignore
 from tilewright.tuning.extract_tasks import Extraction
@@ -48,15 +49,7 @@ from tilewright.tuning.opening import (
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepare import read_tasks, take_apart
 from tilewright.tuning.prepared_variant import PreparedVariant, nothing_to_tune
-from tilewright.tuning.programs import (
-    READING,
-    RUNNING,
-    Build,
-    Programs,
-    compiling,
-    open_programs,
-    quick_timing,
-)
+from tilewright.tuning.programs import Build, Programs, compiling, open_programs, quick_timing
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.search_phase import search
 from tilewright.tuning.session_stages import (

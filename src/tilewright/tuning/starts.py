@@ -22,6 +22,7 @@ from tilewright.tuning.company import Company, Outcome, build_companies
 from tilewright.tuning.confirm import TRYING
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.defaults import measure_defaults, slowness
+from tilewright.tuning.estimates import EXTRACTING, start_s
 from tilewright.tuning.events import ProgramMeasured
 from tilewright.tuning.experience import space_to_json
 from tilewright.tuning.extraction import extract
@@ -29,7 +30,7 @@ from tilewright.tuning.kernel_sites import SiteFacts
 from tilewright.tuning.layouts import all_channels_last, blocked_variants
 from tilewright.tuning.prepare import read_tasks
 from tilewright.tuning.prepared_variant import PreparedVariant
-from tilewright.tuning.programs import EXTRACTING, Programs, start_s
+from tilewright.tuning.programs import Programs
 from tilewright.tuning.reuse import change_since, reuse_result
 from tilewright.tuning.search_loop import SearchLoop
 from tilewright.tuning.search_phase import OPENED, fair_trials, observer

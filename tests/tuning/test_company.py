@@ -14,7 +14,7 @@ from tilewright.measure.statistics import Interval, Measurement, Verdict
 from tilewright.site import Site
 from tilewright.toolchain import CompileOutcome
 from tilewright.trial import Status, Trial
-from tilewright.tuning.company import Company, affordable, try_in_company
+from tilewright.tuning.company import Company, affordable, build_companies, try_in_company
 from tilewright.tuning.confirm import Confirmed, FinalCandidate, entry_name
 from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.estimates import PLAIN
@@ -298,6 +298,65 @@ def test_a_kernel_that_is_not_certainly_faster_has_to_be_in_the_program(
     run = PlayedRun(tmp_path, effort="quick")
     run.seconds |= {"default_company_0": 0.6, "default_company_1": 0.5}
     assert tried(run, in_doubt(run, low)).choices == {"a": taken}
+
+
+def started_with_a_kernel(run: PlayedRun, *choices: str) -> list[Company]:
+    """Programs of a task that have these choices; `kernel` is one of our own."""
+    in_doubt(run, 0.7)
+    return build_companies(run.programs, run.prepared, [{"a": one} for one in choices], "start")
+
+
+def test_kernels_that_follow_each_other_are_compiled_in_sequence_at_once(run: PlayedRun) -> None:
+    run.sequences = 1
+    (built,) = started_with_a_kernel(run, "kernel")
+    assert built.build.name == "default_start_0_in_sequence"
+    apart = run.programs.folder / "default_start_0.preprocessing.mlir"
+    assert built.build.apart == apart
+    assert built.build.preprocessing != apart
+    assert "default_start_0.vmfb" not in run.compiled
+    assert "default_start_0_in_sequence.vmfb" in run.compiled
+
+
+def test_without_kernels_in_sequence_the_spec_is_what_it_was(run: PlayedRun) -> None:
+    (built,) = started_with_a_kernel(run, "kernel")
+    assert built.build.name == "default_start_0"
+    assert built.build.apart is None
+
+
+@pytest.mark.parametrize("how", ["wrong", "not compiled"])
+def test_where_a_program_in_sequence_fails_its_kernels_stand_apart(
+    run: PlayedRun, how: str
+) -> None:
+    run.sequences = 1
+    name = "default_start_0_in_sequence"
+    if how == "wrong":
+        run.wrong.add(name)
+    else:
+        run.fails[f"{name}.vmfb"] = "no"
+    (built,) = started_with_a_kernel(run, "kernel")
+    assert built.build.name == f"{name}_apart"
+    assert built.build.preprocessing == run.programs.folder / "default_start_0.preprocessing.mlir"
+    assert "with kernels in sequence was dropped" in run.notes
+
+
+def test_what_proves_a_program_is_compiled_beside_it_where_it_is_alone(run: PlayedRun) -> None:
+    """Where several are compiled there are no idle cores, and most are not handed back."""
+    run.context.target = replace(run.context.target, cores=2)
+    (built,) = started_with_a_kernel(run, "kernel")
+    assert built.build.configured is not None
+    assert built.build.configured.name in run.compiled
+    several = started_with_a_kernel(run, "kernel", "other")
+    assert [one.build.configured for one in several] == [None, None]
+    run.context.target = replace(run.context.target, cores=1)
+    (built,) = started_with_a_kernel(run, "kernel")
+    assert built.build.configured is None
+
+
+def test_a_program_that_cannot_be_compiled_to_its_proof_is_proven_later(run: PlayedRun) -> None:
+    run.context.target = replace(run.context.target, cores=2)
+    run.fails["default_start_0.configured.mlir"] = "no"
+    (built,) = started_with_a_kernel(run, "kernel")
+    assert built.build.configured is None
 
 
 def test_nor_does_it_stay_where_it_was_only_for_being_there(run: PlayedRun) -> None:

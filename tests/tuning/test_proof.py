@@ -204,3 +204,23 @@ def test_the_program_can_be_made_on_the_way(opened: OpenProgram, tmp_path: Path)
     assert isinstance(proof, Proof)
     assert set(proof.reached) == {"halved_0", "halved_1"}
     assert made.stat().st_size > 1000
+
+
+def test_what_was_compiled_already_is_not_compiled_again(
+    opened: OpenProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = write_halved_spec(MATMUL_AND_CONVOLUTION, tmp_path / "spec.mlir")
+    given = (f"{SPEC_FLAG}{spec}",)
+    first = prove(opened, claim(opened, tmp_path, given=given))
+    assert isinstance(first, Proof)
+    before = claim(opened, tmp_path).beside("before")
+    asked: list[object] = []
+    monkeypatch.setattr(
+        type(opened.toolchain), "compile_many", lambda _, jobs, workers: asked.extend(jobs) or []
+    )
+    known = claim(opened, tmp_path, given=given, before=before, after=first.configured)
+    again = prove(opened, known)
+    assert not asked
+    assert isinstance(again, Proof)
+    assert again.reached == first.reached
+    assert again.changes == first.changes

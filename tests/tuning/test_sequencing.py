@@ -148,6 +148,25 @@ def test_what_fails_leaves_the_program_with_its_kernels(
     assert [d.status for d in result.dispatches if d.entry] == ["tuned"]
 
 
+def test_kernels_stand_apart_where_that_is_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, played: None
+) -> None:
+    """As far as there is time a program in sequence is compared with one that has none."""
+
+    def apart_is_fastest(self: Benchmark, vmfbs: Any, *given: object, **how: object) -> object:
+        names = [path if "_apart" in str(path) else "other.vmfb" for path in vmfbs[1:]]
+        renamed = ["_in_sequence.vmfb" if "_apart" in str(one) else one for one in names]
+        if any("_apart" in str(path) for path in vmfbs):
+            return sequences_are_fastest(self, [vmfbs[0], *renamed])
+        return sequences_are_fastest(self, vmfbs)
+
+    monkeypatch.setattr(Benchmark, "compare_interleaved", apart_is_fastest)
+    result = tuned(tmp_path, 2)
+    assert check_spec((tmp_path / "out" / "preprocessing_spec.mlir").read_text()).sequences == ()
+    assert [d.status for d in result.dispatches if d.entry] == ["tuned"]
+    assert result.program.verified
+
+
 @pytest.mark.usefixtures("played")
 def test_kernels_almost_as_fast_alone_are_tried_between_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

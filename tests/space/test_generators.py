@@ -387,6 +387,25 @@ class TestSize:
         assert len(set(steps)) == len(steps)
         assert all(space.contains(c) for c in steps)
 
+    @pytest.mark.parametrize("name", ["matmul_nn_f32_f32", "conv_nhwc", "attention", "pack"])
+    def test_members_that_differ_in_one_knob_are_all_that_there_are(self, name):
+        union = space_of(name).space
+        for space in getattr(union, "members", [union]):
+            (drawn,) = space.sample(np.random.default_rng(3), 1)
+            values = dict(drawn.items)
+            others = [
+                Configuration.of(values | {knob.name: knob.value(i)})
+                for knob in space.knobs
+                for i in range(knob.cardinality)
+            ]
+            assert space.changed_once(drawn) == [one for one in others if space.contains(one)]
+            # Also around what is none itself.
+            rejected = next((one for one in others if not space.contains(one)), None)
+            if rejected is not None:
+                around = space.changed_once(rejected)
+                assert all(space.contains(one) for one in around)
+                assert drawn in around
+
     def test_rejections_name_the_rules(self):
         found = named_convolution().space.rejections(np.random.default_rng(0))
         assert found["ConvTileAndDecomposeExpert.decomposable_window"] > 0.1

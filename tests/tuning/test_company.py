@@ -179,6 +179,20 @@ def test_only_the_winners_are_tried_where_there_is_no_time(run: PlayedRun) -> No
     assert run.compiled == ["default.vmfb", "default_company_0.vmfb"]
 
 
+@pytest.mark.parametrize(("within_s", "programs"), [(45.0, 1), (65.0, 3)])
+def test_several_programs_are_tried_where_there_is_time_to_prove_the_best(
+    run: PlayedRun, within_s: float, programs: int
+) -> None:
+    """One alone is compiled to its proof meanwhile."""
+    run.context.deadlines = Deadlines(None, 0.0)
+    run.context.deadlines.took(PLAIN, 60.0)
+    run.programs.seconds_each = 10.0
+    run.seconds |= {f"default_company_{n}": 0.5 for n in range(programs)}
+    tried(run, confirmed(run, "a", "x", "z"), confirmed(run, "b", "y"), within_s=within_s)
+    built = [name for name in run.compiled if name.startswith("default_company")]
+    assert len(built) == programs
+
+
 def chain(run: PlayedRun, name: str, winner: str, *parts: str) -> Confirmed:
     """A site of several dispatches with a kernel that takes their place."""
     outcome = confirmed(run, name, winner, share=0.9)

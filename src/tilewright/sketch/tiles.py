@@ -372,14 +372,7 @@ def _top(
         if best in seen:
             break
         seen.add(best)
-        values = dict(best.items)
-        others = [
-            Configuration.of(values | {knob.name: knob.value(i)})
-            for knob in space.knobs
-            for i in range(knob.cardinality)
-        ]
-        inside = space.contains_many(others)
-        near = [one for one, valid in zip(others, inside, strict=True) if valid]
+        near = space.changed_once(best)
         heights = space.prior_many(near)
         if not near or heights.max() <= height:
             near = list(space.neighbours(best, rng, 2))

@@ -253,16 +253,33 @@ class SearchSpace(Space):
         first, size = 0, _FIRST_PIECE
         while first < len(order):
             piece = [changes[i] for i in order[first : first + size]]
-            valid = np.ones(len(piece), dtype=np.bool_)
-            touched = {c.name: c for one in piece for name in one for c in self._touching[name]}
-            for rule in touched.values():
-                valid &= rule.mask(
-                    [as_column([c.get(k, values[k]) for c in piece]) for k in rule.knobs]
-                )
-            for change, ok in zip(piece, valid, strict=True):
-                if ok:
-                    yield Configuration.of(values | change)
+            yield from self._changed(values, piece)
             first, size = first + size, 2 * size
+
+    def changed_once(self, config: Configuration) -> list[Configuration]:
+        """The members that differ from a configuration in one knob at most, in the order of the
+        knobs and of their values.
+
+        Args:
+            config: of values of the domains, a member or not.
+        """
+        changes: list[Values] = [
+            {k.name: k.value(i)} for k in self.knobs for i in range(k.cardinality)
+        ]
+        return list(self._changed(dict(config.items), changes))
+
+    def _changed(self, values: Values, changes: Sequence[Values]) -> Iterator[Configuration]:
+        """The values with each of the changes that satisfies the constraints of all knobs that any
+        of these moves."""
+        valid = np.ones(len(changes), dtype=np.bool_)
+        touched = {c.name: c for one in changes for name in one for c in self._touching[name]}
+        asked = dict.fromkeys(k for rule in touched.values() for k in rule.knobs)
+        columns = {k: as_column([c.get(k, values[k]) for c in changes]) for k in asked}
+        for rule in touched.values():
+            valid &= rule.mask([columns[k] for k in rule.knobs])
+        for change, ok in zip(changes, valid.tolist(), strict=True):
+            if ok:
+                yield Configuration.of(values | change)
 
     def step_many(
         self, configs: Sequence[Configuration], rng: np.random.Generator, reach: int = 1

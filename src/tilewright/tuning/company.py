@@ -14,6 +14,7 @@ from tilewright.tuning.choices import Choices, best_known, settle
 from tilewright.tuning.confirm import Confirmed, entry_of
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.entries import Entry, KernelEntry
+from tilewright.tuning.estimates import proof_s
 from tilewright.tuning.model_check import ModelCheck
 from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.programs import Build, Programs
@@ -189,7 +190,8 @@ def try_in_company(
             others = outcome.faster[1:tried]
             rivals += [winners | {key: other.configuration} for other in others]
             rivals.append(without([key]))
-    count = affordable(within_s, programs.each_s, 2 * programs.comparing_s)
+    after_s = 2 * programs.comparing_s + proof_s(context)
+    count = affordable(within_s, programs.each_s, after_s)
     if count is not None and len(rivals) >= count and len(changed) > 2:
         rivals = [without(changed[::2]), without(changed[1::2])]
     together = [winners, *rivals]
@@ -271,20 +273,20 @@ def _known(base: Company) -> dict[str, tuple[Configuration, float]]:
     return known
 
 
-def affordable(within_s: float | None, seconds_each: float, comparing_s: float = 0.0) -> int | None:
+def affordable(within_s: float | None, seconds_each: float, after_s: float = 0.0) -> int | None:
     """How many programs to try.
 
     Args:
         within_s: seconds that there are for them; None: no limit.
         seconds_each: what compiling one takes.
-        comparing_s: what comparing them takes, however many there are.
+        after_s: what several take besides, however many there are: comparing, proving the best.
 
     Returns:
         The number, at least 1 (the winners' own); None: all.
     """
     if within_s is None:
         return None
-    return max(1, int((within_s - comparing_s) / max(seconds_each, 1e-3)))
+    return max(1, int((within_s - after_s) / max(seconds_each, 1e-3)))
 
 
 def _hottest(context: RunContext, confirmed: Sequence[Confirmed]) -> list[Confirmed]:
@@ -376,7 +378,8 @@ def build_apart(programs: Programs, build: Build) -> tuple[Build, str]:
         The program, and what is wrong with it, '' for nothing.
     """
     name = f"{build.name}_apart"
-    made = programs.build(Build(name, build.variant, build.spec, preprocessing=build.apart))
+    wanted = Build(name, build.variant, build.spec, preprocessing=build.apart)
+    (made,) = programs.build_all([wanted])
     (wrong,) = programs.check_all([made])
     return made, wrong
 

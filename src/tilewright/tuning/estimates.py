@@ -74,14 +74,24 @@ def end_s(context: RunContext, kernels: bool) -> tuple[float, float]:
     Returns:
         Seconds for the winners of one variant in the program, and for the result.
     """
-    deadlines = context.deadlines
-    plain_s = compile_s = deadlines.each(PLAIN, 1.0)
+    compile_s = context.deadlines.each(PLAIN, 1.0)
     if kernels:
         compile_s = with_kernels_s(context, _KERNELS_FACTOR * _replaced_s(context))
     compare_s = comparing_s(context)
     # In the last comparison are all that there is, and the compiler's own.
     last_s = min(comparison_s(context), _LAST * compare_s)
-    return compile_s + 2 * compare_s, _PROOF_FACTOR * plain_s + last_s + _writing_s(context)
+    proven_s = 0.0 if kernels and context.target.cores > 1 else proof_s(context)
+    return compile_s + 2 * compare_s, proven_s + last_s + _writing_s(context)
+
+
+def proof_s(context: RunContext) -> float:
+    """What proving a program takes that was not compiled alone, or by one core: else what is
+    needed was compiled beside it.
+
+    Args:
+        context: the run; it has compiled the program.
+    """
+    return _PROOF_FACTOR * context.deadlines.each(PLAIN, 1.0)
 
 
 def with_kernels_s(context: RunContext, otherwise: float) -> float:
@@ -110,7 +120,8 @@ def start_s(context: RunContext, kernels_s: float = 0.0) -> float:
     if context.rounds:
         beside = 1.0 if context.target.cores == 1 else _BESIDE
         compile_s += beside * context.deadlines.each(PLAIN, 1.0)
-    return compile_s + comparing_s(context) + _PROOF_FACTOR * plain_s + _writing_s(context)
+    proven_s = _PROOF_FACTOR * plain_s if context.target.cores == 1 else 0.0
+    return compile_s + comparing_s(context) + proven_s + _writing_s(context)
 
 
 def _replaced_s(context: RunContext) -> float:

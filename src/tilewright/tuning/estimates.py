@@ -80,13 +80,17 @@ def end_s(context: RunContext, kernels: bool) -> tuple[float, float]:
     compare_s = comparing_s(context)
     # In the last comparison are all that there is, and the compiler's own.
     last_s = min(comparison_s(context), _LAST * compare_s)
-    proven_s = 0.0 if kernels and context.target.cores > 1 else proof_s(context)
+    proven_s = 0.0 if kernels and _is_proven_beside(context) else proof_s(context)
     return compile_s + 2 * compare_s, proven_s + last_s + _writing_s(context)
 
 
+def _is_proven_beside(context: RunContext) -> bool:
+    """Whether what proves a program with kernels is compiled beside it, where it is alone."""
+    return context.target.cores > 1 and not context.rounds
+
+
 def proof_s(context: RunContext) -> float:
-    """What proving a program takes that was not compiled alone, or by one core: else what is
-    needed was compiled beside it.
+    """What proving a program takes where nothing was compiled for that beside the program.
 
     Args:
         context: the run; it has compiled the program.
@@ -120,7 +124,7 @@ def start_s(context: RunContext, kernels_s: float = 0.0) -> float:
     if context.rounds:
         beside = 1.0 if context.target.cores == 1 else _BESIDE
         compile_s += beside * context.deadlines.each(PLAIN, 1.0)
-    proven_s = _PROOF_FACTOR * plain_s if context.target.cores == 1 else 0.0
+    proven_s = 0.0 if _is_proven_beside(context) else _PROOF_FACTOR * plain_s
     return compile_s + comparing_s(context) + proven_s + _writing_s(context)
 
 

@@ -77,6 +77,10 @@ SAME = {
 DIFFERENT = {
     "the configuration": ([("[1, 16]", "[1, 8]")], "lowering_config"),
     "the pipeline": ([("<DoubleTilingExpert>", "<Default>")], "translation_info"),
+    "an attribute that only one has": (
+        [('@entry() attributes {', '@entry() attributes {noted = "here", ')],
+        "noted = nothing where the program has \"here\"",
+    ),
     "the target": ([('"znver4"', '"znver3"')], "target"),
     "a map": ([("-> (i, j)>,\n", "-> (i, 15 - j)>,\n")], "indexing_maps"),
     "a constant": ([("constant 2.0", "constant 3.0")], "mulf"),

@@ -124,7 +124,8 @@ class _Comparison:
             for op in (one, two)
         )
         for name in dict.fromkeys((*ours, *theirs)):
-            if ours.get(name) != theirs.get(name):
+            # An attribute is not compared with nothing: the bindings raise a TypeError.
+            if not (name in ours and name in theirs) or ours[name] != theirs[name]:
                 raise _Different(
                     f"{one.name}: {name} = {ours.get(name, 'nothing')} where the program has "
                     f"{theirs.get(name, 'nothing')}"

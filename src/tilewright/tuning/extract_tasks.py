@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.argument import ArgumentType
 from tilewright.files import write_whole
-from tilewright.ir.session import CONFIGURED_PHASE, ISOLATED_PHASE
+from tilewright.ir.session import CONFIGURED_PHASE, ISOLATED_PHASE, CompileError, CompilerSession
 from tilewright.measure.compile_worker import session
-from tilewright.measure.jobs import WorkerState
+from tilewright.measure.jobs import WorkerFailure, WorkerState
 from tilewright.site import Site
 from tilewright.sketch.site_tasks import FindSitesRequest, find_on_the_way
 from tilewright.tiling import DispatchTemplate
@@ -237,15 +237,67 @@ def configure_dispatch(state: WorkerState, request: ConfigureRequest) -> Dispatc
     Raises:
         CompileError: the dispatch does not compile alone.
     """
+    return _read_configured(_configuring(state, request), request.dispatch, None)
+
+
+def configure_dispatches(
+    state: WorkerState, requests: Sequence[ConfigureRequest]
+) -> list[DispatchFacts | WorkerFailure]:
+    """Task: configure several dispatches, which the compiler gets together.
+
+    Args:
+        state: the worker's.
+        requests: which.
+
+    Returns:
+        For each of them what `configure_dispatch` returns, or what it raises.
+
+    Raises:
+        CompileError: one of those that were compiled together does not compile.
+        MLIRError: one cannot be read.
+    """
+    from tilewright.ir.configured_together import configure_together, joinable
+
+    made: dict[int, Any] = {}
+    alike: dict[CompilerSession, list[int]] = {}
+    for number, request in enumerate(requests):
+        alike.setdefault(_configuring(state, request), []).append(number)
+    for compiler, numbers in alike.items():
+        modules = [
+            parse_module(compiler, requests[number].dispatch.file.read_bytes())
+            for number in numbers
+        ]
+        places = joinable(modules)
+        if len(places) > 1:
+            together = configure_together(compiler, [modules[place] for place in places])
+            made |= {numbers[place]: one for place, one in zip(places, together, strict=True)}
+    found: list[DispatchFacts | WorkerFailure] = []
+    for number, request in enumerate(requests):
+        try:
+            compiler = _configuring(state, request)
+            found.append(_read_configured(compiler, request.dispatch, made.get(number)))
+        except CompileError as error:
+            found.append(WorkerFailure.of(error))
+    return found
+
+
+def _configuring(state: WorkerState, request: ConfigureRequest) -> CompilerSession:
+    """What a dispatch is configured with."""
     from tilewright.ir.gpu_constraints import EMIT_CONSTRAINTS
+
+    stated = (EMIT_CONSTRAINTS,) if request.constraints else ()
+    return session(state, (*request.flags, _TUNER_FLAG, *stated))
+
+
+def _read_configured(
+    compiler: CompilerSession, dispatch: ExtractedDispatch, made: Any
+) -> DispatchFacts:
+    """See `configure_dispatch`; `made` as `_as_in_program` takes it."""
     from tilewright.ir.lowering import UnreadableConfiguration
     from tilewright.ir.target_info import target_info
     from tilewright.ir.template import read_dispatch
 
-    dispatch = request.dispatch
-    stated = (EMIT_CONSTRAINTS,) if request.constraints else ()
-    compiler = session(state, (*request.flags, _TUNER_FLAG, *stated))
-    module, other = _as_in_program(compiler, dispatch)
+    module, other = _as_in_program(compiler, dispatch, made)
     facts = target_info(module)
     if other:
         return DispatchFacts(None, None, facts, f"alone it is other code: {other}", differs=True)
@@ -256,9 +308,15 @@ def configure_dispatch(state: WorkerState, request: ConfigureRequest) -> Dispatc
     return DispatchFacts(found.workload, found.template, facts)
 
 
-def _as_in_program(compiler: Any, dispatch: ExtractedDispatch) -> tuple[Any, str]:
+def _as_in_program(
+    compiler: CompilerSession, dispatch: ExtractedDispatch, made: Any
+) -> tuple[Any, str]:
     """The dispatch alone at the executable-configurations phase, also written to its file, and in
-    what it is not what the program has there ('': in nothing)."""
+    what it is not what the program has there ('': in nothing).
+
+    made: it there, compiled together with others; None where it was not, and where it is not what
+    the program has it is compiled by itself.
+    """
     from tilewright.ir.difference import difference
     from tilewright.ir.template import executables
 
@@ -266,6 +324,13 @@ def _as_in_program(compiler: Any, dispatch: ExtractedDispatch) -> tuple[Any, str
     source, name = dispatch.file.read_bytes(), dispatch.file.name
     program = parse_module(compiler, dispatch.program.read_bytes())
     (wanted,) = executables(program).values()
+    if made is not None:
+        # What is not written, such as that a symbol is public, is no difference.
+        text = made.operation.get_asm(use_local_scope=True).encode()
+        module = parse_module(compiler, text)
+        if not difference(executables(module)[dispatch.executable], wanted):
+            write_whole(dispatch.configured, text)
+            return module, ""
     for _ in range(_ATTEMPTS):
         text = compiler.compile(source, ISOLATED_PHASE, CONFIGURED_PHASE, name=name)
         module = parse_module(compiler, text)

@@ -20,6 +20,7 @@ from tilewright.tuning.extract_tasks import (
     ExtractedDispatch,
     Extraction,
     configure_dispatch,
+    configure_dispatches,
 )
 from tilewright.tuning.extraction import extract, why_no_kernels
 from tilewright.tuning.kernel_sites import SiteFacts, TunableSite, find_kernel_sites
@@ -101,7 +102,8 @@ def read_all_tasks(
         wanted = _select(opened, extraction, prepared)
         for d in wanted:
             request = ConfigureRequest(d, flags, constraints=opened.target.is_gpu)
-            jobs.append(Job(configure_dispatch, request, 120.0, tag=d))
+            together = configure_dispatches
+            jobs.append(Job(configure_dispatch, request, 120.0, tag=d, together=together))
         found.append((opened, prepared, len(wanted)))
     results = iter(_configured(extracted[0][0].compilers, jobs) if jobs else ())
     for opened, prepared, count in found:

@@ -153,12 +153,9 @@ def test_kernels_stand_apart_where_that_is_faster(
 ) -> None:
     """As far as there is time a program in sequence is compared with one that has none."""
 
-    def apart_is_fastest(self: Benchmark, vmfbs: Any, *given: object, **how: object) -> object:
-        names = [path if "_apart" in str(path) else "other.vmfb" for path in vmfbs[1:]]
-        renamed = ["_in_sequence.vmfb" if "_apart" in str(one) else one for one in names]
-        if any("_apart" in str(path) for path in vmfbs):
-            return sequences_are_fastest(self, [vmfbs[0], *renamed])
-        return sequences_are_fastest(self, vmfbs)
+    def apart_is_fastest(self: Benchmark, vmfbs: Any, *_: object, **__: object) -> object:
+        names = [str(path).replace("_in_sequence_apart", "_more_in_sequence") for path in vmfbs]
+        return sequences_are_fastest(self, names)
 
     monkeypatch.setattr(Benchmark, "compare_interleaved", apart_is_fastest)
     result = tuned(tmp_path, 2)

@@ -13,16 +13,11 @@ from iree.compiler import ir
 from numpy.typing import NDArray
 
 from tilewright import te
+from tilewright.ir.calling_host import CallingHost, sizes_of
 from tilewright.ir.generated_code import FunctionCode, generated
 from tilewright.ir.guards import GUARD_BYTE, GUARD_ELEMENTS
-from tilewright.ir.kernel_host import (
-    CallingHost,
-    HostWriter,
-    KernelCall,
-    KernelCalls,
-    ResultType,
-    sizes_of,
-)
+from tilewright.ir.kernel_calls import KernelCall, KernelCalls, ResultType
+from tilewright.ir.kernel_host import HostWriter
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.splice import SplicedHost
 from tilewright.ir.target_info import executable_target

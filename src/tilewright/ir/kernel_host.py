@@ -11,23 +11,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from iree.compiler import ir
 from iree.compiler.dialects import arith, cf, func, hal, util
 
+from tilewright.ir.calling_host import HostSizes
 from tilewright.ir.candidate import BENCHMARK_FUNCTION
 from tilewright.ir.dispatches import ISOLATED_FUNCTION
-from tilewright.ir.generated_code import FunctionCode
 from tilewright.ir.guards import GUARD_BYTE, GUARDED
-from tilewright.ir.hand_written import ALIGNMENT, Binding, call_executable, executable, index
+from tilewright.ir.hand_written import Binding, call_executable, executable, index
 from tilewright.ir.kernel_calls import KernelCall, KernelCalls, ResultType
 from tilewright.ir.session import CONFIGURED_PHASE, CompilerSession
-from tilewright.ir.splice import SplicedHost, serialize_stubs
+from tilewright.ir.splice import serialize_stubs
 from tilewright.ir.walk import string_attribute, walk
 
 _STUB = "stub"
@@ -123,7 +122,7 @@ class HostWriter:
         filled: bool = False,
     ) -> None:
         """A function that makes the calls; `filled`: its results are the guards' before."""
-        size = _Sizes.of(calls, sets)
+        size = HostSizes.of(calls, sets)
         recorded, commands = ir.Type.parse(_COMMANDS), f"{name}_commands"
         # Were it inlined, calls would no longer say which executable they are of.
         never = ir.Attribute.parse("#util.inline.never")
@@ -185,7 +184,7 @@ class HostWriter:
         self,
         block: ir.Block,
         calls: KernelCalls,
-        size: _Sizes,
+        size: HostSizes,
         often: int,
         sets: int,
         filled: bool,
@@ -216,7 +215,7 @@ class HostWriter:
             util.ReturnOp([commands])
 
     def _dispatch(
-        self, commands: ir.Value, calls: KernelCalls, size: _Sizes, first: ir.Value | None = None
+        self, commands: ir.Value, calls: KernelCalls, size: HostSizes, first: ir.Value | None = None
     ) -> None:
         """Record the calls, and that what comes behind waits for them; `first` is the buffer with
         which their inputs begin."""
@@ -261,89 +260,6 @@ class HostWriter:
         hal.CommandBufferExecutionBarrierOp(
             commands, like["source_stage_mask"], like["target_stage_mask"], like["flags"]
         )
-
-
-class CallingHost:
-    """Host code that makes certain calls: of their form, which others share, with the names and
-    sizes of these in it.
-
-    made: host code of the calls' form, which exchanges the `sizes_of` that.
-    calls: whose names the kernels have that `finish` is given.
-    """
-
-    def __init__(self, made: SplicedHost, calls: KernelCalls) -> None:
-        self._made = made
-        form = calls.form()
-        self._names = dict(zip(calls.kernels, form.kernels, strict=True))
-        self._sizes = dict(zip(sizes_of(form), sizes_of(calls), strict=True))
-
-    def finish(self, binaries: Mapping[str, FunctionCode]) -> bytes:
-        """See `SplicedHost.finish`."""
-        return self._made.finish(self._renamed(binaries), self._sizes)
-
-    def with_code(self, binaries: Mapping[str, FunctionCode]) -> Any:
-        """See `SplicedHost.with_code`."""
-        return self._made.with_code(self._renamed(binaries), self._sizes)
-
-    def _renamed(self, binaries: Mapping[str, FunctionCode]) -> dict[str, FunctionCode]:
-        return {self._names[name]: binary for name, binary in binaries.items()}
-
-
-def sizes_of(calls: KernelCalls) -> list[int]:
-    """The sizes that the host's code of calls has in it.
-
-    Args:
-        calls: what it does.
-
-    Returns:
-        Bytes, places in memory and dimensions, in the same order for all calls of a form, and how
-        often `bench` makes the calls.
-    """
-    found: list[int] = []
-    for results in (calls.results, tuple(result.guarded() for result in calls.results)):
-        size = _Sizes.of(replace(calls, results=results), 1)
-        found += [*size.taken, *size.allocated, *itertools.chain.from_iterable(size.parts)]
-        found += [n for result in results for n in (result.bytes, *result.shape)]
-    return [*found, calls.often]
-
-
-@dataclass(frozen=True)
-class _Sizes:
-    """What a function's kernels are given: buffers of so many bytes, in their order.
-
-    taken: all sets of its inputs. allocated: its results with memory of their own, then one that
-    all between kernels is in. parts: offset and bytes of each of these in it. inputs: of a set.
-    """
-
-    taken: tuple[int, ...]
-    allocated: tuple[int, ...]
-    parts: tuple[tuple[int, int], ...]
-    inputs: int
-
-    @classmethod
-    def of(cls, calls: KernelCalls, sets: int) -> _Sizes:
-        parts, end = [], 0
-        for bytes_ in calls.between:
-            parts.append((end, bytes_))
-            end += -(-bytes_ // ALIGNMENT) * ALIGNMENT
-        results = tuple(result.bytes for result in calls.results if result.input is None)
-        return cls(
-            calls.inputs * sets,
-            (*results, end) if end else results,
-            tuple(parts),
-            len(calls.inputs),
-        )
-
-    def place(self, buffer: int) -> tuple[int, int, int]:
-        """Where a buffer is found, an input in the first set: which of those given, offset and
-        bytes in it."""
-        if buffer < self.inputs:
-            return buffer, 0, self.taken[buffer]
-        given = len(self.taken) + len(self.allocated) - bool(self.parts)
-        number = len(self.taken) + buffer - self.inputs
-        if number < given:
-            return number, 0, self.allocated[buffer - self.inputs]
-        return given, *self.parts[number - given]
 
 
 @contextlib.contextmanager

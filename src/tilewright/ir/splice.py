@@ -139,7 +139,7 @@ class SplicedTemplate:
     """The program of one dispatch, and candidates made by exchanging the dispatch's code.
 
     host_of: makes what calls it, where that is all that the program does
-        (`kernel_host.CallingHost`); without one the compiler makes it.
+        (`calling_host.CallingHost`); without one the compiler makes it.
 
     Raises NotSpliceable and CompileError as SplicedHost does.
     """

@@ -17,8 +17,8 @@ from tilewright.measure.jobs import Job, RecentlyUsed, WorkerState
 from tilewright.measure.pool import WorkerPool
 
 if TYPE_CHECKING:
+    from tilewright.ir.calling_host import CallingHost
     from tilewright.ir.kernel_calls import KernelCalls
-    from tilewright.ir.kernel_host import CallingHost
     from tilewright.ir.splice import SplicedHost
 
 # With one compile at a time in each of several processes, the compiler's own threads only cost:
@@ -132,7 +132,8 @@ def host_of(
     Raises:
         CompileError: it does not compile.
     """
-    from tilewright.ir.kernel_host import CallingHost, HostWriter, sizes_of
+    from tilewright.ir.calling_host import CallingHost, sizes_of
+    from tilewright.ir.kernel_host import HostWriter
     from tilewright.ir.splice import SplicedHost
 
     form = calls.form()

@@ -97,6 +97,7 @@ class PlayedRun:
             "identity": name,
             "names": [name],
             "site": None,
+            "data": None,
             "is_chain": False,
             "own_choice": "own",
             "kernel": lambda configuration: None,

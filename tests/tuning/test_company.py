@@ -179,16 +179,22 @@ def test_only_the_winners_are_tried_where_there_is_no_time(run: PlayedRun) -> No
     assert run.compiled == ["default.vmfb", "default_company_0.vmfb"]
 
 
-@pytest.mark.parametrize(("within_s", "programs"), [(45.0, 1), (65.0, 3)])
+@pytest.mark.parametrize(
+    ("within_s", "kernels", "programs"), [(45.0, True, 1), (65.0, True, 3), (35.0, False, 3)]
+)
 def test_several_programs_are_tried_where_there_is_time_to_prove_the_best(
-    run: PlayedRun, within_s: float, programs: int
+    run: PlayedRun, within_s: float, kernels: bool, programs: int
 ) -> None:
-    """One alone is compiled to its proof meanwhile."""
+    """One with kernels alone is compiled to its proof meanwhile; without, the end has time for
+    it."""
+    run.context.target = replace(run.context.target, cores=2)
     run.context.deadlines = Deadlines(None, 0.0)
     run.context.deadlines.took(PLAIN, 60.0)
     run.programs.seconds_each = 10.0
     run.seconds |= {f"default_company_{n}": 0.5 for n in range(programs)}
-    tried(run, confirmed(run, "a", "x", "z"), confirmed(run, "b", "y"), within_s=within_s)
+    outcomes = [confirmed(run, "a", "x", "z"), confirmed(run, "b", "y")]
+    outcomes[0].task.data = object() if kernels else None
+    tried(run, *outcomes, within_s=within_s)
     built = [name for name in run.compiled if name.startswith("default_company")]
     assert len(built) == programs
 

@@ -12,7 +12,7 @@ from iree.compiler import ir
 
 from tilewright.ir.dispatches import ISOLATED_FUNCTION
 from tilewright.ir.session import CONFIGURED_PHASE, ISOLATED_PHASE, CompilerSession
-from tilewright.ir.walk import symbols, walk
+from tilewright.ir.walk import string_attribute, symbols, walk
 
 _EXECUTABLE, _FUNCTION, _DISPATCH = "flow.executable", "util.func", "stream.cmd.dispatch"
 
@@ -77,20 +77,22 @@ def _alone(whole: ir.Module, number: int) -> ir.Module:
     module = ir.Module.create()
     for name in whole.operation.attributes:
         module.operation.attributes[name] = whole.operation.attributes[name]
-    named = symbols(whole)
+    function = symbols(whole)[_name(number)]
     used = {
-        ir.SymbolRefAttr(ir.ArrayAttr(op.attributes["entry_points"])[0]).value[0]
-        for op in walk(named[_name(number)])
+        ir.SymbolRefAttr(entry).value[0]
+        for op in walk(function)
         if op.name == _DISPATCH
+        for entry in ir.ArrayAttr(op.attributes["entry_points"])
     }
-    for name, op in named.items():
-        if name == _name(number):
+    for view in whole.body.operations:
+        op = view.operation
+        if op == function or not _is_of_another(op, used):
             copy = op.clone(ip=ir.InsertionPoint(module.body)).operation
-            copy.attributes["sym_name"] = ir.StringAttr.get(ISOLATED_FUNCTION)
-        elif not _is_of_another(op, name, used):
-            op.clone(ip=ir.InsertionPoint(module.body))
+            if op == function:
+                copy.attributes["sym_name"] = ir.StringAttr.get(ISOLATED_FUNCTION)
     return module
 
 
-def _is_of_another(op: ir.Operation, name: str, used: set[str]) -> bool:
-    return op.name == _FUNCTION or (op.name == "hal.executable" and name not in used)
+def _is_of_another(op: ir.Operation, used: set[str]) -> bool:
+    is_executable = op.name == "hal.executable"
+    return op.name == _FUNCTION or (is_executable and string_attribute(op, "sym_name") not in used)

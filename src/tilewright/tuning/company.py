@@ -14,7 +14,7 @@ from tilewright.tuning.choices import Choices, best_known, settle
 from tilewright.tuning.confirm import Confirmed, entry_of
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.entries import Entry, KernelEntry
-from tilewright.tuning.estimates import proof_s
+from tilewright.tuning.estimates import later_proof_s
 from tilewright.tuning.model_check import ModelCheck
 from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.programs import Build, Programs
@@ -190,7 +190,8 @@ def try_in_company(
             others = outcome.faster[1:tried]
             rivals += [winners | {key: other.configuration} for other in others]
             rivals.append(without([key]))
-    after_s = 2 * programs.comparing_s + proof_s(context)
+    kernels = any(task.data is not None for task in prepared.tasks)
+    after_s = 2 * programs.comparing_s + later_proof_s(context, kernels)
     count = affordable(within_s, programs.each_s, after_s)
     if count is not None and len(rivals) >= count and len(changed) > 2:
         rivals = [without(changed[::2]), without(changed[1::2])]

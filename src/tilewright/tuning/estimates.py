@@ -80,7 +80,7 @@ def end_s(context: RunContext, kernels: bool) -> tuple[float, float]:
     compare_s = comparing_s(context)
     # In the last comparison are all that there is, and the compiler's own.
     last_s = min(comparison_s(context), _LAST * compare_s)
-    proven_s = 0.0 if kernels and _is_proven_beside(context) else proof_s(context)
+    proven_s = 0.0 if kernels and _is_proven_beside(context) else _proof_s(context)
     return compile_s + 2 * compare_s, proven_s + last_s + _writing_s(context)
 
 
@@ -89,13 +89,20 @@ def _is_proven_beside(context: RunContext) -> bool:
     return context.target.cores > 1 and not context.rounds
 
 
-def proof_s(context: RunContext) -> float:
-    """What proving a program takes where nothing was compiled for that beside the program.
+def _proof_s(context: RunContext) -> float:
+    """What proving a program takes where nothing was compiled for that beside the program."""
+    return _PROOF_FACTOR * context.deadlines.each(PLAIN, 1.0)
+
+
+def later_proof_s(context: RunContext, kernels: bool) -> float:
+    """What proving the best of several programs takes beyond what `end_s` says of the end, which
+    expects one alone.
 
     Args:
         context: the run; it has compiled the program.
+        kernels: whether they may have kernels of our own.
     """
-    return _PROOF_FACTOR * context.deadlines.each(PLAIN, 1.0)
+    return _proof_s(context) if kernels and _is_proven_beside(context) else 0.0
 
 
 def with_kernels_s(context: RunContext, otherwise: float) -> float:

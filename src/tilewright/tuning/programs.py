@@ -232,16 +232,16 @@ class Programs:
         alone = min(count, len(wanted)) == 1
         with ThreadPoolExecutor(max_workers=count) as threads:
             made = threads.map(lambda one: self.build(one, alone), wanted)
-            proven = None
+            configured = None
             if self.roundings is not None and count > 1:
                 # They will be judged, and that takes a compile of its own.
                 self.roundings.prepare()
             elif count > 1 and len(wanted) == 1 and wanted[0].preprocessing is not None:
                 # It most likely is what is handed back, and proven.
-                proven = threads.submit(self._configured, wanted[0])
+                configured = threads.submit(self._configured, wanted[0])
             builds = list(made)
-            if proven is not None:
-                builds = [replace(one, configured=proven.result()) for one in builds]
+            if configured is not None:
+                builds = [replace(one, configured=configured.result()) for one in builds]
         if builds:
             self.seconds_each = (time.monotonic() - begin) / len(builds)
         return builds

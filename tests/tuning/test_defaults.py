@@ -30,7 +30,8 @@ from tilewright.toolchain import Toolchain
 from tilewright.tuning import defaults
 from tilewright.tuning.candidate_trial import Reference
 from tilewright.tuning.deadlines import Deadlines
-from tilewright.tuning.defaults import _independent_reference, default_vmfb, measure_defaults
+from tilewright.tuning.default_programs import default_vmfb
+from tilewright.tuning.defaults import _independent_reference, measure_defaults
 from tilewright.tuning.events import DispatchesRanked, Note
 from tilewright.tuning.extract_tasks import ExtractRequest, extract_dispatches
 from tilewright.tuning.reference_tasks import (
@@ -329,6 +330,32 @@ def test_what_pads_is_left_out_where_it_is_next_to_nothing(
     compiled = [job.tag for job in pool.jobs if job.task is compile_site_program]
     assert compiled == ([] if dispatch_s == padded_s else [padded])
     assert padded.default_s == pytest.approx(padded_s)
+
+
+@pytest.mark.parametrize("pads", [True, False])
+def test_sites_that_there_is_no_time_to_compile_take_what_is_known_of_their_dispatches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pads: bool
+) -> None:
+    """A convolution beside which its padding may not be little, and one behind a copy that was left
+    out for want of time: the convolution's time is theirs, and neither is without kernels."""
+    monkeypatch.setattr(defaults, "_AT_ONCE", 1)
+    pool = SitePool(FLOAT64)
+    with Database.open(tmp_path / "t.db") as store:
+        context, events = played_context(tmp_path, store, PlayedBenchmark(lambda _: 1e-6), pool)
+        # The convolution takes two jobs, the site's data one: all of the time.
+        context.deadlines = Deadlines(100.0, 0.0, lambda: 50.0 / 3 * len(pool.jobs))
+        context.deadlines.took("running the program by default", 1.0)
+        copy, convolution, site = (played_task(tmp_path, name) for name in ("copy", "conv", "site"))
+        convolution.count, site.count = 3, 2
+        as_chain(site, pads, **({"conv": 2} if pads else {"copy": 2, "conv": 2}))
+        prepared = played_variant(copy, convolution, site)
+        measure_defaults(context, prepared, 1.0)
+    assert len(pool.jobs) == 3, "no program was compiled for the site"
+    assert {one.name for one in prepared.tasks} == {"conv", "site"}
+    assert site.default_s == pytest.approx(1e-6)
+    assert [one.name for one in prepared.skipped] == ["copy"]
+    (note,) = [event.text for event in events if isinstance(event, Note)]
+    assert note.startswith("1 of 3 dispatches and sites")
 
 
 @pytest.mark.parametrize("sets", [1, 6])

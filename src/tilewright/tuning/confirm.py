@@ -16,7 +16,7 @@ from tilewright.toolchain import WITHOUT_THREADS
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.choices import Choices, best_known
 from tilewright.tuning.context import RunContext
-from tilewright.tuning.defaults import default_job, default_vmfb
+from tilewright.tuning.default_programs import default_job, default_vmfb
 from tilewright.tuning.entries import ConfigurationEntry, Entry, KernelEntry
 from tilewright.tuning.events import WinnerFound
 from tilewright.tuning.extract_tasks import ISOLATED_FLAG

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from tilewright.errors import UserError
 from tilewright.measure.benchmark import Benchmark
@@ -21,6 +21,14 @@ from tilewright.target import parse_target
 from tilewright.trial import Status
 from tilewright.tuning.candidate_trial import NOT_VERIFIED, CandidateTester, Reference
 from tilewright.tuning.context import RunContext
+from tilewright.tuning.default_programs import (
+    NO_TIME,
+    TIMEOUT_S,
+    compile_chains,
+    default_vmfb,
+    is_padded,
+    sum_default,
+)
 from tilewright.tuning.estimates import RUNNING
 from tilewright.tuning.events import DispatchesRanked, DispatchRow
 from tilewright.tuning.extract_tasks import ISOLATED_FLAG
@@ -31,7 +39,6 @@ from tilewright.tuning.reference_tasks import (
     ReferenceRequest,
     SiteData,
     SiteDataRequest,
-    compile_site_program,
     make_reference,
     make_site_data,
 )
@@ -50,7 +57,6 @@ INDEPENDENT_FLAGS = (
 
 # A step of which the deadlines know what it takes: all dispatches of one variant.
 MEASURING = "measuring the dispatches of a variant"
-_TIMEOUT_S = 300.0
 # Tasks that data is made for between looks at the clock: two or three jobs each, so that workers do
 # not wait for each other often.
 _AT_ONCE = 16
@@ -61,10 +67,6 @@ _LITTLE, _LITTLE_AFTER = 0.02, 0.25
 # nothing beside what it is for, and compiling the two as one nearly a second each (of a quantised
 # ResNet-18 a third of the time that measuring took).
 _SLOW = 8.0
-# Of what a dispatch takes: what padding its data may be guessed to take at most, where the two are
-# not compiled as one. So many times its bytes are moved then, at such a rate at least.
-_PADDING, _MOVED, _BYTES_PER_S = 0.05, 3, 5e9
-_NO_TIME = "no time to measure it (--time-limit)"
 _TIMING = TimingPolicy(max_s=0.1, drop_factor=None, long_s=0.03)
 # A submission to a GPU that lasts longer is made so short.
 _LONGEST_S, _SHORTER_S = 0.25, 0.05
@@ -100,16 +102,21 @@ def measure_defaults(
     # What a site of several dispatches takes is what these take, as far as each is known alone: it
     # is compiled as one where it has finalists.
     chains = [t for t in prepared.tasks if t.is_chain and t.data is not None]
-    _time_all(context, [t for t in chains if _is_padded(t) and not apart])
-    others = [t for t in chains if t.default_s is None and not _sum_default(t, prepared)]
-    others = [t for t in others if not t.failure]
+    _time_all(context, [t for t in chains if is_padded(t) and not apart])
+    others = [t for t in chains if t.default_s is None and not t.failure]
+    others = [t for t in others if not sum_default(t, prepared)]
     # However little that is guessed to be: nothing else of what they are of has kernels.
     last = None if hurry is None else replace(hurry, least_s=0.0)
-    _in_time(context, others, last, _compile_chains)
-    _time_all(context, others)
+    _in_time(context, others, last, compile_chains)
+    for task in [t for t in others if t.failure == NO_TIME]:
+        task.failure = "" if sum_default(task, prepared, roughly=True) else NO_TIME
+    _time_all(context, [t for t in others if t.default_s is None])
+    if left := sum(task.failure == NO_TIME for task in prepared.tasks):
+        some = f"{left} of {len(prepared.tasks)} dispatches and sites"
+        context.note(f"{some} stay as the compiler makes them: {NO_TIME}")
     for task in [t for t in prepared.tasks if t.failure or t.default_s is None]:
-        late = task.failure == _NO_TIME
-        why = _NO_TIME if late else f"does not run alone: {task.failure}"
+        late = task.failure == NO_TIME
+        why = NO_TIME if late else f"does not run alone: {task.failure}"
         prepared.skipped.append(Skipped(task.name, task.count, why, task.workload.name))
         prepared.tasks.remove(task)
     seconds = {t.name: (t.default_s or 0.0) * t.count for t in prepared.tasks}
@@ -142,7 +149,7 @@ def leave_all(prepared: PreparedVariant) -> None:
         prepared: what becomes of it is as if none had been measured in time.
     """
     for task in prepared.tasks:
-        prepared.skipped.append(Skipped(task.name, task.count, _NO_TIME, task.workload.name))
+        prepared.skipped.append(Skipped(task.name, task.count, NO_TIME, task.workload.name))
     prepared.tasks.clear()
 
 
@@ -176,10 +183,7 @@ def _in_time(
         make(context, waiting[:now])
         waiting = waiting[now:]
     for task in waiting:
-        task.failure = _NO_TIME
-    if waiting:
-        left = f"{len(waiting)} of {len(tasks)} dispatches and sites"
-        context.note(f"{left} stay as the compiler makes them: {_NO_TIME}")
+        task.failure = NO_TIME
 
 
 def _make_data(context: RunContext, tasks: Sequence[DispatchTask], apart: bool) -> None:
@@ -201,7 +205,7 @@ def _make_data(context: RunContext, tasks: Sequence[DispatchTask], apart: bool) 
         if task.site is not None
     ]
     jobs += [
-        Job(compile_candidate, task.request(default_vmfb(task), splice=True), _TIMEOUT_S, tag=task)
+        Job(compile_candidate, task.request(default_vmfb(task), splice=True), TIMEOUT_S, tag=task)
         for task in dispatches
     ]
     for result in context.compilers.run(jobs):
@@ -219,8 +223,8 @@ def _make_data(context: RunContext, tasks: Sequence[DispatchTask], apart: bool) 
             task.compile_s = result.seconds
     # What fills is in no dispatch's time: a dispatch that gets its data padded is compiled with it.
     # Here, not when all have data: where time is short these are among those that matter most.
-    padded = [] if apart else [t for t in tasks if _is_padded(t) and t.data and not t.failure]
-    _compile_chains(context, padded)
+    padded = [] if apart else [t for t in tasks if is_padded(t) and t.data and not t.failure]
+    compile_chains(context, padded)
 
 
 def _time_all(context: RunContext, tasks: Sequence[DispatchTask]) -> None:
@@ -236,78 +240,6 @@ def _time_all(context: RunContext, tasks: Sequence[DispatchTask]) -> None:
         task.failure = _time_default(context, task)
 
 
-def _sum_default(chain: DispatchTask, prepared: PreparedVariant) -> bool:
-    """Take the times of its dispatches for the time of a site, if that is to be had.
-
-    Where its data may need more than an evaluation in float64, the program of its default says so.
-
-    Args:
-        chain: gets the time, and what corrects times of its kernels for drift.
-        prepared: the tasks of its dispatches are timed, or have failed.
-    """
-    assert chain.site is not None
-    assert chain.data is not None
-    site = chain.site.site
-    known = {name: task for task in prepared.tasks if not task.is_chain for name in task.names}
-    parts = [task for name in site.dispatches if _is_plain(task := known.get(name))]
-    if len(parts) < len(site.dispatches) or chain.failure:
-        return False
-    if chain.data.reference.expected is None:
-        return False
-    if _is_padded(chain):
-        # What it takes besides is left out, so that no kernel looks better for it.
-        padding_s = _MOVED * chain.workload.bytes / _BYTES_PER_S
-        if padding_s > _PADDING * (parts[0].default_s or 0.0):
-            return False
-    pads = chain.site.pads
-    seconds = [
-        count / site.count * ((part.default_s or 0.0) + (prepared.padding_s(part) if pads else 0.0))
-        for count, part in zip(site.all_runs, parts, strict=True)
-    ]
-    chain.default_s = sum(seconds)
-    chain.compile_s = sum(part.compile_s for part in parts)
-    hottest = parts[seconds.index(max(seconds))]
-    # Not less than its sets of operands, as which the program would be taken to run.
-    chain.repeats = max(chain.repeats, hottest.rotations)
-    chain.baseline = InterleavedBaseline(
-        str(default_vmfb(hottest)),
-        # Its program runs as often in a submission as its own task says.
-        reference_s=(hottest.default_s or 0.0) * hottest.repeats / chain.repeats,
-        inputs=hottest.inputs,
-        parameters=hottest.parameters,
-    )
-    return True
-
-
-def _is_padded(task: DispatchTask) -> bool:
-    return task.is_chain and task.site is not None and task.site.is_padded_dispatch
-
-
-def _is_plain(task: DispatchTask | None) -> TypeGuard[DispatchTask]:
-    """Whether a dispatch has a time, and results that float64 alone was enough to check."""
-    if task is None or task.failure or task.default_s is None or task.reference is None:
-        return False
-    return task.reference.method == FLOAT64 and task.reference.sensitivity is None
-
-
-def _compile_chains(context: RunContext, chains: Sequence[DispatchTask]) -> None:
-    """Make the programs of sites of several dispatches, as the compiler makes them."""
-    for result in context.compilers.run([default_job(task) for task in chains]):
-        task = result.job.tag
-        task.failure = result.failure.message if result.failure is not None else task.failure
-        task.compile_s = result.seconds
-
-
-def default_job(chain: DispatchTask) -> Job[Any, Any]:
-    """What makes the program of a site of several dispatches, as the compiler makes it.
-
-    Args:
-        chain: the site's task, which is the job's tag.
-    """
-    request = chain.site_request(default_vmfb(chain))
-    return Job(compile_site_program, request, _TIMEOUT_S, tag=chain)
-
-
 def _drop_kernels(context: RunContext, task: DispatchTask, why: str) -> None:
     """Go on without kernels for a task; one that has nothing else fails."""
     context.note(f"{task.name}: no kernels of our own are tried: {why}", warning=True)
@@ -321,11 +253,6 @@ def _drop_kernels(context: RunContext, task: DispatchTask, why: str) -> None:
 
 def _seed(seed: int, key: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}/{key}".encode()).digest()[:4], "little")
-
-
-def default_vmfb(task: DispatchTask) -> Path:
-    """Where the program of a task's default is."""
-    return task.folder / "default.vmfb"
 
 
 def _reference_request(
@@ -351,7 +278,7 @@ def _site_request(
 
 
 def _tester(context: RunContext, task: DispatchTask) -> CandidateTester:
-    return task.tester(context.benchmark, _TIMEOUT_S)
+    return task.tester(context.benchmark, TIMEOUT_S)
 
 
 def _time_default(context: RunContext, task: DispatchTask) -> str:
@@ -434,7 +361,7 @@ def _fewer_repeats(context: RunContext, task: DispatchTask) -> str:
     task.repeats = max(1, round(_SHORTER_S / task.default_s))
     task.rotations = rotations_for(task.workload.bytes, context.target.l2_bytes, task.repeats)
     request = task.request(default_vmfb(task))
-    compiled = context.compilers.ask(compile_candidate, request, _TIMEOUT_S)
+    compiled = context.compilers.ask(compile_candidate, request, TIMEOUT_S)
     if isinstance(compiled, WorkerFailure):
         return compiled.message
     return _measure(context, task)
@@ -512,7 +439,7 @@ def _refer(
     reference = alone.reference
     vmfb = task.folder / "independent.vmfb"
     every = (*flags, alone.phase)
-    outcome = context.toolchain.compile(alone.program, vmfb, every, timeout_s=_TIMEOUT_S)
+    outcome = context.toolchain.compile(alone.program, vmfb, every, timeout_s=TIMEOUT_S)
     if not outcome.ok:
         return outcome.error
     expected = task.folder / f"{alone.program.stem}.expected.npz"
@@ -521,7 +448,7 @@ def _refer(
         reference.inputs,
         expected,
         parameters=alone.parameters,
-        timeout_s=_TIMEOUT_S,
+        timeout_s=TIMEOUT_S,
     )
     if isinstance(outputs, WorkerFailure):
         return outputs.message

@@ -21,7 +21,7 @@ from tilewright.measure.jobs import Job
 from tilewright.search.interface import create_strategy
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.context import RunContext
-from tilewright.tuning.defaults import default_vmfb
+from tilewright.tuning.default_programs import default_vmfb
 from tilewright.tuning.prepared_variant import PreparedVariant, nothing_to_tune
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.task_search import openings

@@ -281,6 +281,22 @@ def test_constraints_say_why() -> None:
     assert {"registers", "unrolled code", "row_pieces of tiles", "memory of a workgroup"} <= names
 
 
+@pytest.mark.parametrize("knob", ["row_pieces", "column_pieces"])
+def test_numbers_of_pieces_are_different_programs(knob: str) -> None:
+    """Of 35 rows of tiles and 32 columns, 10 pieces are 9 and 8."""
+    wide = 2 * TARGET.lanes(32)
+    sketch = TilesSketch(product((210, 64), (64, 32 * wide), "mk,kn->mn"), TARGET)
+    plain = dict(sketch.space.default.items) | {"rows": 6, "columns": wide, "depth_apart": False}
+    plain |= {"row_pieces": 2, "column_pieces": 2, "left": "in place", "right": "in place"}
+    (domain,) = (one for one in sketch.space.knobs if one.name == knob)
+    choices = [Configuration.of(plain | {knob: domain.value(n)}) for n in range(domain.cardinality)]
+    members = [one for one in choices if sketch.space.contains(one)]
+    programs = {sketch.schedule(one).lower().text for one in members}
+    assert len(programs) == len(members)
+    assert 10 not in {dict(one.items)[knob] for one in members}
+    assert {1, 2, 3, 4, 5} <= {dict(one.items)[knob] for one in members}
+
+
 def test_default_is_the_best_of_the_prior_among_random_ones() -> None:
     sketch = TilesSketch(product((768, 512), (512, 384), "mk,kn->mn"), TARGET)
     others = sketch.space.sample(np.random.default_rng(3), 200)

@@ -158,6 +158,18 @@ def test_of_large_windows_that_are_cut_off_only_rows_are_written_out(
     assert sketch.space.default["unroll_windows"] == axes
 
 
+def test_pieces_have_no_more_panels_than_there_are() -> None:
+    target = parse_target("cpu", 2)
+    lanes = target.lanes(32)
+    sketch = ChannelWindowsSketch(convolution((8, 8), 16, 8 * lanes), target)
+    wide = dict(sketch.space.default.items) | {"width": 2 * lanes, "columns": 2, "rows": 1}
+    for panels, fits in ((1, True), (4, True), (6, False), (8, False)):
+        violations = sketch.space.violations(Configuration.of(wide | {"piece_panels": panels}))
+        assert ("panels of a piece" not in {one.name for one in violations}) == fits
+    narrow = Configuration.of(wide | {"width": lanes, "piece_panels": 8})
+    assert sketch.space.contains(narrow)
+
+
 @pytest.mark.parametrize("image", ["copied", "in place"])
 def test_filters_are_packed_in_whole_vectors_whatever_the_channels(image: str) -> None:
     # 72 channels are no multiple of a tile's 32: its last vectors would be gathered.

@@ -39,7 +39,7 @@ from tilewright.sketch.split_work import (
     widths_of,
 )
 from tilewright.sketch.structure import extent, source_read
-from tilewright.sketch.tile_operand import BY_BLOCK, FIRST, tiles_of
+from tilewright.sketch.tile_operand import BY_BLOCK, FIRST, pieces_of, tiles_of
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Constraint
 from tilewright.space.knobs import ChoiceKnob, TileKnob
@@ -108,7 +108,7 @@ class Bf16x6TilesSketch(Sketch):
             Constraint(
                 "row_pieces of tiles",
                 ("row_pieces", "rows"),
-                lambda p, r: p <= tiles_of(rows, r),
+                lambda p, r: pieces_of(tiles_of(rows, r), p) == p,
                 lambda p, r: f"{tiles_of(rows, r)} tiles are no {p} pieces",
             ),
         )

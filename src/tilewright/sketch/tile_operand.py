@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tilewright.schedule.arith import Arithmetic
 from tilewright.schedule.expr import Expr, cast, const, index
@@ -26,6 +27,17 @@ def tiles_of(size: int, tile: int) -> int:
         tile: places in a tile.
     """
     return -(-size // tile)
+
+
+def pieces_of(tiles: Any, pieces: Any) -> Any:
+    """How many pieces tiles make, each of as many as that many equal pieces would have at most:
+    10 pieces of 32 tiles are 8, of four each.
+
+    Args:
+        tiles: one number, or a column of them.
+        pieces: asked for, as many numbers.
+    """
+    return -(-tiles // -(-tiles // pieces))
 
 
 def ahead_packing(operand: MatrixOperand, tile: int) -> Packing | None:

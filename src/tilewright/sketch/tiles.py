@@ -21,6 +21,7 @@ from tilewright.sketch.tile_operand import (
     FIRST,
     IN_PLACE,
     ahead_packing,
+    pieces_of,
     tiles_of,
 )
 from tilewright.space.arrays import FloatArray
@@ -207,7 +208,8 @@ class TilesSketch(Sketch):
         return Constraint(
             f"{pieces} of tiles",
             (pieces, tile),
-            lambda p, t: p <= -(-size // t),
+            # What comes to fewer pieces is the program of these.
+            lambda p, t: pieces_of(-(-size // t), p) == p,
             lambda p, t: f"{p} pieces of {-(-size // t)} tiles",
             vectorised=True,
         )

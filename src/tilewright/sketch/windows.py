@@ -42,6 +42,8 @@ _SHORT = 9
 _FEW = 4
 # Of the stack, for the sums of a tile.
 _STACK_SHARE = 4
+# Rules about what is asked for once there are tiles.
+_ROWS_OF_A_PIECE, _PANELS_OF_A_PIECE = "rows of a piece", "panels of a piece"
 
 
 class WindowsSketch(Sketch):
@@ -161,12 +163,13 @@ class WindowsSketch(Sketch):
                 vectorised=True,
             ),
             Constraint(
-                "rows of a piece",
+                _ROWS_OF_A_PIECE,
                 ("piece_rows", self._tiles.knob_of(self._tiles.pieced)),
                 lambda tiles, size: (tiles - 1) * size < pieced,
                 lambda tiles, size: f"{tiles} tiles of {size}; elements: {pieced}",
                 vectorised=True,
             ),
+            *self._panels_of_pieces(),
             Constraint(
                 "parts of the reduction",
                 ("order", "depth", "unroll"),
@@ -237,6 +240,23 @@ class WindowsSketch(Sketch):
             ),
         ]
 
+    def _panels_of_pieces(self) -> list[Constraint]:
+        """No more panels in a piece than there are, where their number hangs on a tile's size."""
+        tiles = self._tiles
+        panel = tiles.panel
+        if panel is None or panel not in tiles.tiled or tiles.turns:
+            return []
+        size = extent(panel)
+        return [
+            Constraint(
+                _PANELS_OF_A_PIECE,
+                ("piece_panels", tiles.knob_of(panel)),
+                lambda count, tile: (count - 1) * tile < size,
+                lambda count, tile: f"{count} tiles of {tile}; channels: {size}",
+                vectorised=True,
+            )
+        ]
+
     def _start(self, knobs: Sequence[Knob]) -> Configuration:
         """The best of some tiles by the prior, with what else is usual."""
         usual = self._usual()
@@ -282,7 +302,7 @@ class WindowsSketch(Sketch):
         values = {**{n: np.full(count, value) for n, value in usual.items()}, **values}
         allowed = np.ones(count, dtype=bool)
         for rule in self._constraints():
-            if pieced or rule.name != "rows of a piece":
+            if pieced or rule.name not in (_ROWS_OF_A_PIECE, _PANELS_OF_A_PIECE):
                 allowed &= np.asarray(rule.check(*(values[n] for n in rule.knobs)))
         if not allowed.any():
             raise Unfit("the rules leave no tile")

@@ -5,7 +5,7 @@ import pytest
 from synthetic import matmul, rugged
 
 from tilewright.search import create_strategy
-from tilewright.search.surrogate import CovarianceKernel, Surrogate
+from tilewright.search.surrogate import CovarianceKernel, Places, Surrogate
 from tilewright.search.transfer import Experience, Transfer, ranges
 from tilewright.space import BoolKnob, SearchSpace, TileKnob
 from tilewright.space.descriptors import Descriptors
@@ -17,10 +17,8 @@ KERNEL = CovarianceKernel(0.5, 0.05)
 def surrogate(pool, trials, times, pool_mean=None, trial_mean=None):
     pool, trials = np.array(pool, dtype=float)[:, None], np.array(trials, dtype=float)[:, None]
     return Surrogate(
-        KERNEL,
-        pool,
+        Places(KERNEL, pool, trials),
         np.zeros(len(pool)) if pool_mean is None else np.array(pool_mean),
-        trials,
         np.zeros(len(trials)) if trial_mean is None else np.array(trial_mean),
         np.array(times, dtype=float),
     )
@@ -50,6 +48,21 @@ class TestSurrogate:
         assert model.deviation[1] < 0.5 * before[1]
         assert model.deviation[2] > 0.9 * before[2]
         assert (model.mean == mean).all()
+
+    def test_models_of_the_same_places_do_not_disturb_each_other(self):
+        """What one believes or expects is not the other's."""
+        pool, trials = np.linspace(0.0, 2.0, 9)[:, None], np.array([[0.2], [1.1], [1.9]])
+        times, slow = np.array([1e-3, 2e-3, 4e-3]), np.array([0.0, 0.7, 1.4])
+        places = Places(KERNEL, pool, trials)
+        shared = [Surrogate(places, pool[:, 0] * s, slow * s, times) for s in (1.0, 0.0)]
+        for model in shared:
+            model.believe(4)
+        for scale, model in zip((1.0, 0.0), shared, strict=True):
+            alone = Surrogate(Places(KERNEL, pool, trials), pool[:, 0] * scale, slow * scale, times)
+            alone.believe(4)
+            assert model.mean == pytest.approx(alone.mean)
+            assert model.deviation == pytest.approx(alone.deviation)
+        assert shared[0].mean != pytest.approx(shared[1].mean)
 
     def test_beliefs_equal_trials(self):
         """Believing one after another leaves the uncertainty of having tried them all."""

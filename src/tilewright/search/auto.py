@@ -12,7 +12,7 @@ from tilewright.search.features import FeatureTable, description, scaling
 from tilewright.search.first_batch import SampledStrategy, start_options
 from tilewright.search.interface import register
 from tilewright.search.strategy_options import Option
-from tilewright.search.surrogate import CovarianceKernel, Surrogate
+from tilewright.search.surrogate import CovarianceKernel, Places, Surrogate
 from tilewright.search.transfer import Transfer, ranges
 from tilewright.space.arrays import BoolArray, FloatArray
 from tilewright.trial import Configuration
@@ -193,11 +193,12 @@ class AutoSearch(SampledStrategy):
             self.option("knobs"),
             self.option("reach_knob"),
         )
-        trusting = Surrogate(kernel, at, expected, seen, of_trials, times, belief)
+        places = Places(kernel, at, seen)
+        trusting = Surrogate(places, expected, of_trials, times, belief)
         if not expected.any():
             return [trusting]
         nothing = np.zeros(len(pool)), np.zeros(len(times))
-        plain = Surrogate(kernel, at, nothing[0], seen, nothing[1], times, belief)
+        plain = Surrogate(places, *nothing, times, belief)
         return [trusting, plain]
 
     def _doubt(self, models: Sequence[Surrogate]) -> float:

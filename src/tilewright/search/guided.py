@@ -11,7 +11,7 @@ from tilewright.search.features import FeatureTable, encoding_and_prior, scaling
 from tilewright.search.first_batch import SampledStrategy, start_options
 from tilewright.search.interface import register
 from tilewright.search.strategy_options import Option
-from tilewright.search.surrogate import CovarianceKernel, Surrogate
+from tilewright.search.surrogate import CovarianceKernel, Places, Surrogate
 from tilewright.space.arrays import FloatArray
 from tilewright.trial import Configuration
 
@@ -107,8 +107,8 @@ class GuidedSearch(SampledStrategy):
         if not fresh or len(chosen) >= upto:
             return
         (x, priors), (seen, of_trials) = map(self._describe, (fresh, self.history.configurations))
-        kernel = CovarianceKernel(self.option("length"), _NOISE)
-        model = Surrogate(kernel, x, -priors, seen, -of_trials, self.history.times())
+        places = Places(CovarianceKernel(self.option("length"), _NOISE), x, seen)
+        model = Surrogate(places, -priors, -of_trials, self.history.times())
         order = np.argsort(model.mean - self.option("optimism") * model.deviation, kind="stable")
         for i in order[: upto - len(chosen)]:
             chosen[fresh[i]] = None

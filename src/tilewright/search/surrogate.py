@@ -94,6 +94,20 @@ FACTORS = (1.0, 0.5, 2.0)
 
 
 @dataclass(frozen=True)
+class Apart:
+    """How far rows of features are from others, each shape (rows, others): `distances` over all
+    features, per square root of their number, and what the knobs one by one say of them."""
+
+    distances: FloatArray
+    by_knob: FloatArray | None
+
+    def at(self, rows: IntArray) -> Apart:
+        """The same for some of the rows, and of the others those with these numbers."""
+        some = np.ix_(rows, rows)
+        return Apart(self.distances[some], None if self.by_knob is None else self.by_knob[some])
+
+
+@dataclass(frozen=True)
 class CovarianceKernel:
     """How alike the times of two configurations are taken to be.
 
@@ -120,16 +134,20 @@ class CovarianceKernel:
 
     def __call__(self, a: FloatArray, b: FloatArray) -> FloatArray:
         """Covariances between rows, shape (rows of a, rows of b); 1 of a row with itself."""
-        joint = self._joint(self._distances(a, b), a.shape[1])
-        return np.asarray((joint + self._by_knob(a, b)) / 2) if self.knobs else joint
+        return self.of(self.apart(a, b))
 
-    def _distances(self, a: FloatArray, b: FloatArray) -> FloatArray:
+    def apart(self, a: FloatArray, b: FloatArray) -> Apart:
+        """What the covariances between rows are made of, whatever the length and the noise."""
         weights = np.ones(a.shape[1], dtype=np.float64)
         weights[a.shape[1] - self.knobs :] = self.weight
-        return np.sqrt(squared_distances(a * weights, b * weights))
+        distances = np.sqrt(squared_distances(a * weights, b * weights))
+        distances /= np.sqrt(max(1, a.shape[1]))
+        return Apart(distances, self._by_knob(a, b) if self.knobs else None)
 
-    def _joint(self, distances: FloatArray, features: int) -> FloatArray:
-        return _matern(distances / (self.length * np.sqrt(max(1, features))))
+    def of(self, rows: Apart) -> FloatArray:
+        """Covariances between rows, shape as their distances."""
+        joint = _matern(rows.distances / self.length)
+        return joint if rows.by_knob is None else np.asarray((joint + rows.by_knob) / 2)
 
     def _by_knob(self, a: FloatArray, b: FloatArray) -> FloatArray:
         a, b = a[:, a.shape[1] - self.knobs :], b[:, b.shape[1] - self.knobs :]
@@ -144,18 +162,20 @@ class CovarianceKernel:
             total += between[at.reshape(-1, 1), to.reshape(1, -1)]
         return np.asarray(total / self.knobs)
 
-    def fitted(self, x: FloatArray, residual: FloatArray) -> CovarianceKernel:
-        """The kernel among `FACTORS` times this one's length and noise that makes the residuals at
-        `x` most likely (their variance integrated out under what `spread` says of it)."""
+    def fitted(self, rows: Apart, residual: FloatArray) -> CovarianceKernel:
+        """The kernel among `FACTORS` times this one's length and noise that makes the residuals of
+        rows most likely (their variance integrated out under what `spread` says of it).
+
+        Args:
+            rows: each and each other.
+            residual: of each.
+        """
         if len(residual) < _FITTED_FROM:
             return self
-        distances = self._distances(x, x)
-        by_knob = self._by_knob(x, x) if self.knobs else None
         found, best = self, -np.inf
         for factor in FACTORS:
             one = replace(self, length=self.length * factor)
-            gram = one._joint(distances, x.shape[1])
-            gram = gram if by_knob is None else (gram + by_knob) / 2
+            gram = one.of(rows)
             for other in FACTORS:
                 kernel = replace(one, noise=self.noise * other)
                 likelihood = kernel._likelihood(gram, residual)
@@ -177,10 +197,39 @@ def _matern(distance: FloatArray) -> FloatArray:
     return np.asarray((1 + r + r**2 / 3) * np.exp(-r))
 
 
+class Places:
+    """The candidates of a pool and the trials in the space of features, and how far they are from
+    each other, which models of different means share.
+
+    kernel: what it is looked at for.
+    pool, trials: scaled features, shape (candidates or trials, features).
+    """
+
+    def __init__(self, kernel: CovarianceKernel, pool: FloatArray, trials: FloatArray) -> None:
+        self.kernel, self.pool, self._trials = kernel, pool, trials
+        self._of_trials: dict[bytes, tuple[Apart, Apart]] = {}
+        self._of_candidates: dict[int, Apart] = {}
+
+    def of_trials(self, kept: IntArray) -> tuple[Apart, Apart]:
+        """Some of the trials, by their numbers: between them, and to the pool."""
+        key = kept.tobytes()
+        if key not in self._of_trials:
+            some = self._trials[kept]
+            between = self.kernel.apart(some, some)
+            self._of_trials[key] = between, self.kernel.apart(some, self.pool)
+        return self._of_trials[key]
+
+    def of_candidate(self, at: int) -> Apart:
+        """One candidate, to the pool."""
+        if at not in self._of_candidates:
+            self._of_candidates[at] = self.kernel.apart(self.pool[at : at + 1], self.pool)
+        return self._of_candidates[at]
+
+
 class Surrogate:
     """What is believed of the candidates of a pool, given the trials.
 
-    pool, trials: scaled features, shape (candidates or trials, features).
+    places: of the candidates and the trials, with the kernel before it is fitted.
     pool_mean, trial_mean: what is expected of each without the trials, as a log time up to an
         offset and a factor (minus the prior; zeros without one).
     times: seconds, NaN for a failure, which counts as slow.
@@ -190,33 +239,32 @@ class Surrogate:
 
     def __init__(
         self,
-        kernel: CovarianceKernel,
-        pool: FloatArray,
+        places: Places,
         pool_mean: FloatArray,
-        trials: FloatArray,
         trial_mean: FloatArray,
         times: FloatArray,
         belief: float = 2.0,
         most: int = 512,
     ) -> None:
         kept = informative(times, most)
-        trials, trial_mean, times = trials[kept], trial_mean[kept], times[kept]
-        self._pool = pool
+        trial_mean, times = trial_mean[kept], times[kept]
+        self._places, kernel = places, places.kernel
+        between, to_pool = places.of_trials(kept)
         y = log_times(times)
         ok = ~np.isnan(times)
         slope, level = prior_line(-trial_mean[ok], y[ok], belief)
         residual = y - (level + slope * trial_mean)
         # The likelihood is taken of some: it is computed for many kernels.
         some = informative(times, _FITTED_MOST)
-        self._kernel = kernel.fitted(trials[some], residual[some])
+        self._kernel = kernel.fitted(between.at(some), residual[some])
         self.best = float(y[ok].min()) if ok.any() else np.inf
-        gram = self._kernel(trials, trials) + self._kernel.noise**2 * np.eye(len(trials))
+        gram = self._kernel.of(between) + self._kernel.noise**2 * np.eye(len(times))
         # Rows that the trials explain, one for each trial and later one for each belief.
         self._kept = kept
         self._factor = np.linalg.cholesky(gram)
-        self._of_trials = np.linalg.solve(self._factor, self._kernel(trials, pool))
+        self._of_trials = np.linalg.solve(self._factor, self._kernel.of(to_pool))
         self._explained = self._of_trials
-        self._rows = len(trials)
+        self._rows = len(times)
         white = np.linalg.solve(self._factor, residual)
         # A few trials say little of how far all are spread; until there are more, as assumed.
         squares = float(white @ white) + _SPREAD_TRIALS * kernel.spread**2
@@ -234,7 +282,7 @@ class Surrogate:
     def expect(self, values: FloatArray) -> FloatArray:
         """What another number known of every trial is expected to be for each candidate."""
         if len(values) == 0:
-            return np.zeros(len(self._pool), dtype=np.float64)
+            return np.zeros(len(self.mean), dtype=np.float64)
         level = float(np.median(values))
         return level + self._expected(values[self._kept] - level)
 
@@ -245,12 +293,12 @@ class Surrogate:
 
     def believe(self, at: int) -> None:
         """Take the prediction for a candidate for its time: less is left to learn near to it."""
-        cross = self._kernel(self._pool[at : at + 1], self._pool)[0]
+        cross = self._kernel.of(self._places.of_candidate(at))[0]
         known = self._explained[: self._rows]
         cross -= known[:, at] @ known
         row = cross / np.sqrt(self._variance[at] + self._kernel.noise**2)
         if self._rows == len(self._explained):
-            grown = np.empty((self._rows + _GROWTH, len(self._pool)), dtype=np.float64)
+            grown = np.empty((self._rows + _GROWTH, len(self.mean)), dtype=np.float64)
             grown[: self._rows] = self._explained
             self._explained = grown
         self._explained[self._rows] = row

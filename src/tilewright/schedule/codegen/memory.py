@@ -17,7 +17,7 @@ from tilewright.ir.hand_written import ALIGNMENT
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.machine import Processor
 from tilewright.schedule.codegen.sums import SumEmitter
-from tilewright.schedule.expr import Expr
+from tilewright.schedule.expr import Binary, Const, Expr
 from tilewright.schedule.linear import Linear, number
 from tilewright.schedule.nest import Buffer, Load
 from tilewright.schedule.types import BOOL, INDEX, bits
@@ -70,6 +70,7 @@ class MemoryEmitter(SumEmitter):
         super().__init__(processor)
         self.storages: dict[Buffer, Storage] = {}
         self._versions: dict[ir.Value, int] = {}
+        self._places: dict[tuple[Buffer, tuple[Expr, ...]], tuple[list[tuple[Expr, int]], int]] = {}
 
     def changed(self, *written: ir.Value) -> None:
         """Memory has been written: what was read is out of date.
@@ -87,26 +88,48 @@ class MemoryEmitter(SumEmitter):
             buffer: one that exists here.
             indices: one for each of its dimensions.
         """
-        storage, indices = self.storages[buffer], tuple(indices)
-        free = [self._variables(expr) for expr in indices]
-        if None in free:
-            return self._flat(storage, buffer, indices)
-        values = (self._bound[var] for found in free for var in found or ())
-        key = (buffer, storage.lane, storage.spread, indices, *values)
-        known = self._sums.get(key)
-        if known is None:
-            known = self._sums[key] = self._flat(storage, buffer, indices)
-        return known
+        storage = self.storages[buffer]
+        leaves, constant = self._leaves(buffer, tuple(indices))
+        terms = dict(storage.lane.terms)
+        constant = storage.lane.constant + constant * storage.spread
+        for leaf, weight in leaves:
+            value, weight = self.linear(leaf), weight * storage.spread
+            constant += value.constant * weight
+            for atom, factor in value.terms.items():
+                total = terms.get(atom, 0) + factor * weight
+                if total:
+                    terms[atom] = total
+                else:
+                    terms.pop(atom, None)
+        place = Linear(terms, constant)
+        # Axes that were fused are one again where their elements are neighbours. (On GPUs LLVM
+        # then writes out loops with barriers.)
+        return place if self.processor.is_gpu else self.sums.combined("add", place, _NOTHING)
 
-    def _flat(self, storage: Storage, buffer: Buffer, indices: tuple[Expr, ...]) -> Linear:
-        place = storage.lane
-        for expr, stride in zip(indices, buffer.layout, strict=True):
-            step = self.linear(expr).times(stride * storage.spread)
-            # Axes that were fused are one again where their elements are neighbours. (On GPUs LLVM
-            # then writes out loops with barriers.)
-            whole = not self.processor.is_gpu
-            place = self.sums.combined("add", place, step) if whole else place.plus(step)
-        return place
+    def _leaves(
+        self, buffer: Buffer, indices: tuple[Expr, ...]
+    ) -> tuple[list[tuple[Expr, int]], int]:
+        """What the place of an element is a sum of, with its multiples, and a constant: unrolled
+        loops ask for the same places over and over, with other values of their variables."""
+        known = self._places.get((buffer, indices))
+        if known is None:
+            leaves: list[tuple[Expr, int]] = []
+            constant = 0
+            todo = list(zip(indices, buffer.layout, strict=True))[::-1]
+            while todo:
+                expr, weight = todo.pop()
+                match expr:
+                    case Const():
+                        constant += int(expr.value) * weight
+                    case Binary() if expr.op in ("add", "sub") and not self.processor.is_gpu:
+                        other = weight if expr.op == "add" else -weight
+                        todo += [(expr.b, other), (expr.a, weight)]
+                    case Binary(op="mul", b=Const() as factor) if not self.processor.is_gpu:
+                        todo.append((expr.a, int(factor.value) * weight))
+                    case _:
+                        leaves.append((expr, weight))
+            known = self._places[buffer, indices] = leaves, constant
+        return known
 
     def access(self, buffer: Buffer, indices: Iterable[Expr]) -> _Access:
         """The elements of a buffer that the lanes read or write.

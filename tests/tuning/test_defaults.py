@@ -31,9 +31,10 @@ from tilewright.tuning import defaults
 from tilewright.tuning.candidate_trial import Reference
 from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.default_programs import default_vmfb
-from tilewright.tuning.defaults import _independent_reference, measure_defaults
+from tilewright.tuning.defaults import measure_defaults
 from tilewright.tuning.events import DispatchesRanked, Note
 from tilewright.tuning.extract_tasks import ExtractRequest, extract_dispatches
+from tilewright.tuning.independent import independent_reference
 from tilewright.tuning.reference_tasks import (
     FLOAT64,
     SiteData,
@@ -209,7 +210,7 @@ class NoDevice:
 def test_the_reference_of_a_gpu_is_not_its_own_default(tmp_path: Path, name: str) -> None:
     target, task = isolated_for(name, tmp_path)
     context: Any = SimpleNamespace(target=target, toolchain=Toolchain(), benchmark=NoDevice())
-    assert _independent_reference(context, task) == ""
+    assert independent_reference(context, task) == ""
     assert task.reference.method == "an unoptimised compile for the processor (an op)"
     assert task.reference.reduction_length == 64
     a, b = (argument.load() for argument in task.inputs.arguments)
@@ -235,7 +236,7 @@ def test_where_the_processor_cannot_the_report_says_what_served(tmp_path: Path) 
         dispatch=SimpleNamespace(file=tmp_path / "d.mlir"),
         is_chain=False,
     )
-    assert _independent_reference(context, task) == ""
+    assert independent_reference(context, task) == ""
     assert task.reference.method == "the default itself (an op)"
     assert not set(target.flags) & set(flags[0])
     assert set(target.flags) <= set(flags[1])

@@ -85,12 +85,7 @@ class Linear:
         if not other.terms:
             return Linear(self.terms, self.constant + other.constant * factor)
         terms = dict(self.terms)
-        for atom, coefficient in other.terms.items():
-            total = terms.get(atom, 0) + coefficient * factor
-            if total:
-                terms[atom] = total
-            else:
-                terms.pop(atom, None)
+        add_terms(terms, other, factor)
         return Linear(terms, self.constant + other.constant * factor)
 
     def times(self, factor: int) -> Linear:
@@ -193,6 +188,22 @@ class Linear:
     def volatile(self) -> bool:
         """Whether it depends on memory."""
         return any(atom.volatile for atom in self.terms)
+
+
+def add_terms(terms: dict[Atom, int], other: Linear, factor: int) -> None:
+    """Adds a multiple of a sum's terms to others, in place.
+
+    Args:
+        terms: atoms with coefficients other than 0.
+        other: the sum, of which the constant is left out.
+        factor: what its terms are multiplied by.
+    """
+    for atom, coefficient in other.terms.items():
+        total = terms.get(atom, 0) + coefficient * factor
+        if total:
+            terms[atom] = total
+        else:
+            terms.pop(atom, None)
 
 
 def number(value: int) -> Linear:

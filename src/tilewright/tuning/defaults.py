@@ -8,18 +8,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UserError
-from tilewright.measure.benchmark import Benchmark
-from tilewright.measure.device_options import NO_PARAMETERS, DeviceOptions, Parameters
 from tilewright.measure.pool import Job, WorkerFailure
 from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
 from tilewright.space.union import MEMBER_KNOB
-from tilewright.target import parse_target
 from tilewright.trial import Status
-from tilewright.tuning.candidate_trial import NOT_VERIFIED, CandidateTester, Reference
+from tilewright.tuning.candidate_trial import NOT_VERIFIED, CandidateTester
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.default_programs import (
     NO_TIME,
@@ -31,11 +27,10 @@ from tilewright.tuning.default_programs import (
 )
 from tilewright.tuning.estimates import RUNNING
 from tilewright.tuning.events import DispatchesRanked, DispatchRow
-from tilewright.tuning.extract_tasks import ISOLATED_FLAG
+from tilewright.tuning.independent import independent_reference, site_reference
 from tilewright.tuning.prepared_variant import PreparedVariant, Skipped
 from tilewright.tuning.reference_tasks import (
     FLOAT64,
-    SITE_FLAG,
     ReferenceRequest,
     SiteData,
     SiteDataRequest,
@@ -44,16 +39,6 @@ from tilewright.tuning.reference_tasks import (
 )
 from tilewright.tuning.task import DispatchTask, rotations_for
 from tilewright.tuning.worker_tasks import compile_candidate
-
-# Another way through the compiler: no vectors, no fused multiply-adds, no loop transformations.
-INDEPENDENT_FLAGS = (
-    "--iree-llvmcpu-target-cpu=generic",
-    "--iree-llvmcpu-mlir-opt-level=O0",
-    "--iree-llvmcpu-loop-vectorization=false",
-    "--iree-llvmcpu-slp-vectorization=false",
-    "--iree-llvmcpu-loop-unrolling=false",
-)
-
 
 # A step of which the deadlines know what it takes: all dispatches of one variant.
 MEASURING = "measuring the dispatches of a variant"
@@ -306,7 +291,7 @@ def _time_default(context: RunContext, task: DispatchTask) -> str:
     if task.reference.method == NOT_VERIFIED:
         return ""
     if task.reference.expected is None:
-        problem = _independent_reference(context, task)
+        problem = independent_reference(context, task)
         if problem:
             return f"no reference: {task.reference.unsupported}; {problem}"
     if task.data is not None and task.data.reference.expected is None:
@@ -367,92 +352,13 @@ def _fewer_repeats(context: RunContext, task: DispatchTask) -> str:
     return _measure(context, task)
 
 
-@dataclass(frozen=True)
-class _Alone:
-    """What is compiled once more for a reference: from which phase, and with what it is run."""
-
-    program: Path
-    phase: str
-    reference: Reference
-    parameters: Parameters = NO_PARAMETERS
-
-
-def _site_alone(data: SiteData) -> _Alone:
-    reference = replace(data.reference, inputs=data.inputs)
-    return _Alone(data.program, SITE_FLAG, reference, data.parameters)
-
-
-def _independent_reference(context: RunContext, task: DispatchTask) -> str:
-    """The results of another compile of the dispatch as its reference; '' or what failed."""
-    assert task.reference is not None
-    chain = task.data if task.is_chain else None
-    alone = _Alone(task.dispatch.file, ISOLATED_FLAG, task.reference)
-    found = _compiled_again(context, task, alone if chain is None else _site_alone(chain))
-    if isinstance(found, str):
-        return found
-    task.reference = found
-    if chain is not None:
-        task.data = replace(chain, reference=replace(found, inputs=chain.reference.inputs))
-    return ""
-
-
 def _refer_site(context: RunContext, task: DispatchTask, data: SiteData) -> None:
     """As an independent reference, of a task's site; without one no kernels are tried."""
-    found = _compiled_again(context, task, _site_alone(data))
+    found = site_reference(context, task, data)
     if isinstance(found, str):
         _drop_kernels(context, task, f"no reference: {data.reference.unsupported}; {found}")
     else:
         task.data = replace(data, reference=replace(found, inputs=data.reference.inputs))
-
-
-def _compiled_again(context: RunContext, task: DispatchTask, alone: _Alone) -> Reference | str:
-    """The reference with the results of another compile, or what failed.
-
-    For a GPU it is compiled for this machine's processor, since the compiler has one way only for
-    the GPU itself. Where that cannot be done, candidates are compared with its own choice, and the
-    report says so.
-    """
-    if not context.target.is_gpu:
-        flags = (*task.flags, *INDEPENDENT_FLAGS)
-        return _refer(context, task, alone, flags, context.benchmark, "an unoptimised compile")
-    own = set(context.target.flags)
-    processor = parse_target("cpu")
-    flags = (*processor.flags, *(f for f in task.flags if f not in own), *INDEPENDENT_FLAGS)
-    with Benchmark(DeviceOptions.cpu(processor.cores)) as here:
-        method = "an unoptimised compile for the processor"
-        found = _refer(context, task, alone, flags, here, method)
-    if isinstance(found, str):
-        method = "the default itself"
-        return _refer(context, task, alone, task.flags, context.benchmark, method)
-    return found
-
-
-def _refer(
-    context: RunContext,
-    task: DispatchTask,
-    alone: _Alone,
-    flags: tuple[str, ...],
-    benchmark: Benchmark,
-    method: str,
-) -> Reference | str:
-    """The reference with the results of a compile with these flags, or what failed."""
-    reference = alone.reference
-    vmfb = task.folder / "independent.vmfb"
-    every = (*flags, alone.phase)
-    outcome = context.toolchain.compile(alone.program, vmfb, every, timeout_s=TIMEOUT_S)
-    if not outcome.ok:
-        return outcome.error
-    expected = task.folder / f"{alone.program.stem}.expected.npz"
-    outputs = benchmark.run(
-        str(vmfb),
-        reference.inputs,
-        expected,
-        parameters=alone.parameters,
-        timeout_s=TIMEOUT_S,
-    )
-    if isinstance(outputs, WorkerFailure):
-        return outputs.message
-    return replace(reference, expected=expected, method=f"{method} ({reference.unsupported})")
 
 
 def _announce(context: RunContext, prepared: PreparedVariant) -> None:

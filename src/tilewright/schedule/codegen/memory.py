@@ -18,7 +18,7 @@ from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.machine import Processor
 from tilewright.schedule.codegen.sums import SumEmitter
 from tilewright.schedule.expr import Binary, Const, Expr
-from tilewright.schedule.linear import Linear, number
+from tilewright.schedule.linear import Linear, add_terms, number
 from tilewright.schedule.nest import Buffer, Load
 from tilewright.schedule.types import BOOL, INDEX, bits
 
@@ -95,12 +95,7 @@ class MemoryEmitter(SumEmitter):
         for leaf, weight in leaves:
             value, weight = self.linear(leaf), weight * storage.spread
             constant += value.constant * weight
-            for atom, factor in value.terms.items():
-                total = terms.get(atom, 0) + factor * weight
-                if total:
-                    terms[atom] = total
-                else:
-                    terms.pop(atom, None)
+            add_terms(terms, value, weight)
         place = Linear(terms, constant)
         # Axes that were fused are one again where their elements are neighbours. (On GPUs LLVM
         # then writes out loops with barriers.)

@@ -328,7 +328,7 @@ def test_what_another_took_for_best_is_not_looked_for_again(
     first, second = TilesSketch(site, TARGET), TilesSketch(site, TARGET)
     second.best = first.space.anchors
     monkeypatch.setattr("tilewright.sketch.tiles._FOUND", {})
-    monkeypatch.setattr("tilewright.sketch.tiles._climbed", lambda space: pytest.fail("climbed"))
+    monkeypatch.setattr("tilewright.sketch.tiles._climbed", lambda *_: pytest.fail("climbed"))
     assert second.space.default == first.space.default
     assert second.space.order_size == first.space.order_size
     assert second.space.anchors == first.space.anchors
@@ -347,9 +347,9 @@ def test_products_that_differ_by_what_becomes_of_them_are_looked_at_once(
     climbed = _climbed
     looked: list[SearchSpace] = []
 
-    def counted(space: SearchSpace) -> Configuration:
+    def counted(space: SearchSpace, *rest: Any) -> Configuration:
         looked.append(space)
-        return climbed(space)
+        return climbed(space, *rest)
 
     monkeypatch.setattr("tilewright.sketch.tiles._FOUND", {})
     monkeypatch.setattr("tilewright.sketch.tiles._climbed", counted)

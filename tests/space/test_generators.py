@@ -398,13 +398,17 @@ class TestSize:
                 for knob in space.knobs
                 for i in range(knob.cardinality)
             ]
-            assert space.changed_once(drawn) == [one for one in others if space.contains(one)]
-            # Also around what is none itself.
+            found = space.changed_once([drawn])
+            members = [one for one in others if space.contains(one)]
+            assert [found.at(number) for number in range(len(found.of))] == members
+            # Also around what is none itself, and of several together.
             rejected = next((one for one in others if not space.contains(one)), None)
             if rejected is not None:
-                around = space.changed_once(rejected)
-                assert all(space.contains(one) for one in around)
-                assert drawn in around
+                both = space.changed_once([rejected, drawn])
+                around = [(int(n), both.at(at)) for at, n in enumerate(both.of)]
+                assert [one for number, one in around if number == 1] == members
+                assert all(space.contains(one) for _, one in around)
+                assert (0, drawn) in around
 
     def test_rejections_name_the_rules(self):
         found = named_convolution().space.rejections(np.random.default_rng(0))

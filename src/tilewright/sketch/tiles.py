@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -24,7 +24,7 @@ from tilewright.sketch.tile_operand import (
     pieces_of,
     tiles_of,
 )
-from tilewright.space.arrays import FloatArray
+from tilewright.space.arrays import FloatArray, as_column
 from tilewright.space.constraints import Constraint, product_at_most
 from tilewright.space.knobs import BoolKnob, ChoiceKnob, Knob, TileKnob
 from tilewright.space.pipeline import space_near
@@ -46,10 +46,16 @@ _CACHE_SHARE = 0.5
 # tried: it is wrong by as much. A product of 784x128x1152 took 0.69 ms by its first, and 0.64 by
 # the one that it had third.
 _WORTH_A_TRIAL = 1.25
-# The knobs that say how the operands are read.
+# The knobs that say how the operands are read, and the others that the prior looks at.
 _WAYS = ("left", "right")
+_NUMBERS = ("rows", "columns", "row_pieces", "column_pieces", "depth_pieces", "unroll")
+_SWITCHES = ("rows_inside", "depth_apart")
+_PRIOR_KNOBS = (*_NUMBERS, *_SWITCHES, *_WAYS)
 # Where the search for the default begins, and its steps at most.
 _SAMPLES, _STARTS, _STEPS = 512, 5, 40
+
+# Of the values of each knob, how promising configurations look.
+_Prior = Callable[[Mapping[str, Any]], FloatArray]
 
 # Of this process: what was found for a product, by all that it depends on.
 _FOUND: dict[Hashable, tuple[Configuration, ...]] = {}
@@ -100,10 +106,10 @@ class TilesSketch(Sketch):
         if key not in _FOUND:
             start = self._start(knobs)
             free = space_near(self.name, knobs, constraints, start, prior_many=self._prior)
-            best = _climbed(free)
+            best = _climbed(free, self._heights)
             # Panels that are packed ahead cost a call nothing. Where neither operand is known ahead
             # it is close whether copies pay, and the prior cannot tell.
-            _FOUND[key] = (best,) if ahead else (best, *_other_ways(free, best))
+            _FOUND[key] = (best,) if ahead else (best, *_other_ways(free, self._heights, best))
         return _FOUND[key]
 
     def _knobs(self) -> list[Knob]:
@@ -272,18 +278,19 @@ class TilesSketch(Sketch):
 
     def _prior(self, configurations: Sequence[Configuration]) -> FloatArray:
         values = [dict(one.items) for one in configurations]
-        columns: dict[str, Any] = {
-            name: np.array([one[name] for one in values], dtype=np.float64)
-            for name in ("rows", "columns", "row_pieces", "column_pieces", "depth_pieces", "unroll")
+        return self._heights({n: as_column([one[n] for one in values]) for n in _PRIOR_KNOBS})
+
+    def _heights(self, columns: Mapping[str, Any]) -> FloatArray:
+        """The prior of configurations, by the values of each knob."""
+        given: dict[str, Any] = {
+            name: np.asarray(columns[name], dtype=np.float64) for name in _NUMBERS
         }
-        for name in ("rows_inside", "depth_apart"):
-            columns[name] = np.array([one[name] for one in values], dtype=np.bool_)
-        for side in ("left", "right"):
-            places = np.array([one[side] for one in values])
-            columns[f"{side}_packed"] = places != IN_PLACE
-            columns[f"{side}_first"] = places == FIRST
-            columns[f"{side}_block"] = places == BY_BLOCK
-        return -np.log(seconds(self._facts, columns))
+        given |= {name: np.asarray(columns[name], dtype=np.bool_) for name in _SWITCHES}
+        for side in _WAYS:
+            given[f"{side}_packed"] = columns[side] != IN_PLACE
+            given[f"{side}_first"] = columns[side] == FIRST
+            given[f"{side}_block"] = columns[side] == BY_BLOCK
+        return -np.log(seconds(self._facts, given))
 
     # -- the schedule ------------------------------------------------------------------------------
 
@@ -321,19 +328,17 @@ def _registers(rows: Any, vectors: Any) -> Any:
     return rows * vectors + np.where(rows > 1, vectors, 1) + 1
 
 
-def _climbed(space: SearchSpace) -> Configuration:
+def _climbed(space: SearchSpace, prior: _Prior) -> Configuration:
     """The best that the prior knows of: from the space's default and the best of random ones by
     another value of one knob, or steps of two. Of each way to read the operands, in each order,
     one begins: from one to the other there are many steps."""
     rng = np.random.default_rng(0)
     found = sorted(_best_of_each(space, (*_WAYS, "rows_inside"), rng), key=lambda start: -start[0])
-    seen: set[Configuration] = set()
     starts = (space.default, *(one for _, one in found[:_STARTS]))
-    tops = [_top(space, one, rng, seen) for one in starts]
-    return max(tops, key=lambda top: top[0])[1]
+    return max(_tops(space, prior, starts, rng), key=lambda top: top[0])[1]
 
 
-def _other_ways(space: SearchSpace, best: Configuration) -> list[Configuration]:
+def _other_ways(space: SearchSpace, prior: _Prior, best: Configuration) -> list[Configuration]:
     """The best that the prior knows of each other way to read the operands, if it is worth a trial,
     the most promising first."""
     rng = np.random.default_rng(0)
@@ -344,7 +349,7 @@ def _other_ways(space: SearchSpace, best: Configuration) -> list[Configuration]:
         if any(dict(best.items)[name] != value for name, value in way.items()):
             held = space.restrict({name: [value] for name, value in way.items()}).space
             assert isinstance(held, SearchSpace)
-            tops.append(_top(held, start, rng, set()))
+            tops += _tops(held, prior, [start], rng)
     return [one for height, one in sorted(tops, key=lambda top: -top[0]) if height > least]
 
 
@@ -362,28 +367,43 @@ def _best_of_each(
     return list(found.values())
 
 
-def _top(
-    space: SearchSpace, start: Configuration, rng: np.random.Generator, seen: set[Configuration]
-) -> tuple[float, Configuration]:
-    """The top of the prior's hill that a configuration stands on: by another value of one knob as
-    long as one is better, else by steps in two. It is left at what another climb has `seen`."""
-    # Which the prior does not ask for, and not all pieces have.
-    best = Configuration.of(dict(start.items) | {"rows_near": False})
-    height = float(space.prior_many([best])[0])
+def _tops(
+    space: SearchSpace,
+    prior: _Prior,
+    starts: Sequence[Configuration],
+    rng: np.random.Generator,
+) -> list[tuple[float, Configuration]]:
+    """The tops of the prior's hills that configurations stand on: by another value of one knob as
+    long as one is better, else by steps in two. All climb together; where one has been, another
+    goes no further."""
+    # Orders of blocks the prior does not ask for, and not all pieces have.
+    at = [Configuration.of(dict(one.items) | {"rows_near": False}) for one in starts]
+    heights = space.prior_many(at).tolist()
+    climbing, seen = list(range(len(at))), set[Configuration]()
     for _ in range(_STEPS):
-        if best in seen:
+        fresh = {at[number]: number for number in reversed(climbing) if at[number] not in seen}
+        climbing = sorted(fresh.values())
+        if not climbing:
             break
-        seen.add(best)
-        near = space.changed_once(best)
-        heights = space.prior_many(near)
-        if not near or heights.max() <= height:
-            near = list(space.neighbours(best, rng, 2))
-            heights = space.prior_many(near)
-        if not near or heights.max() <= height:
-            break
-        top = int(heights.argmax())
-        best, height = near[top], float(heights[top])
-    return height, best
+        seen.update(fresh)
+        near = space.changed_once([at[number] for number in climbing])
+        values = prior(near.columns)
+        moved = []
+        for place, number in enumerate(climbing):
+            mine = np.flatnonzero(near.of == place)
+            top = int(mine[values[mine].argmax()]) if len(mine) else None
+            if top is not None and values[top] > heights[number]:
+                at[number], heights[number] = near.at(top), float(values[top])
+            else:
+                further = list(space.neighbours(at[number], rng, 2))
+                others = space.prior_many(further)
+                if not further or others.max() <= heights[number]:
+                    continue
+                best = int(others.argmax())
+                at[number], heights[number] = further[best], float(others[best])
+            moved.append(number)
+        climbing = moved
+    return list(zip(heights, at, strict=True))
 
 
 def _facts(contraction: MatrixForm, target: Target) -> ContractionFacts:

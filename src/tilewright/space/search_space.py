@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.space.arrays import BoolArray, FloatArray, as_column
+from tilewright.space.arrays import BoolArray, FloatArray, IntArray, as_column
 from tilewright.space.constraints import Computed, Constraint, Violation
 from tilewright.space.descriptors import Descriptors
 from tilewright.space.interface import Restriction, Space
@@ -31,6 +33,23 @@ _DOUBLE_STEPS = 0.3
 _FIRST_PIECE = 32
 # Nearest valid ones that are kept: searches ask for those of their best again and again.
 _MOST_NEAREST = 256
+
+
+@dataclass(frozen=True)
+class Changed:
+    """Members of a space that configurations are changed to.
+
+    of: the number of the configuration that each is one of. columns: by knob their values.
+    """
+
+    of: IntArray
+    columns: Mapping[str, npt.NDArray[Any]]
+
+    def at(self, number: int) -> Configuration:
+        """One of the members."""
+        return Configuration.of(
+            {name: column[number : number + 1].tolist()[0] for name, column in self.columns.items()}
+        )
 
 
 class SearchSpace(Space):
@@ -256,17 +275,34 @@ class SearchSpace(Space):
             yield from self._changed(values, piece)
             first, size = first + size, 2 * size
 
-    def changed_once(self, config: Configuration) -> list[Configuration]:
-        """The members that differ from a configuration in one knob at most, in the order of the
-        knobs and of their values.
+    def changed_once(self, configs: Sequence[Configuration]) -> Changed:
+        """The members that differ from configurations in one knob at most, those of each in the
+        order of the knobs and of their values.
 
         Args:
-            config: of values of the domains, a member or not.
+            configs: of values of the domains, members or not.
         """
-        changes: list[Values] = [
-            {k.name: k.value(i)} for k in self.knobs for i in range(k.cardinality)
-        ]
-        return list(self._changed(dict(config.items), changes))
+        count, first = sum(knob.cardinality for knob in self.knobs), 0
+        values = [dict(config.items) for config in configs]
+        columns = {}
+        for knob in self.knobs:
+            domain = self._domains[knob.name]
+            places = np.array([knob.index(own[knob.name]) for own in values], dtype=np.int64)
+            column = np.repeat(domain[places], count).reshape(len(configs), count)
+            column[:, first : first + knob.cardinality] = domain
+            columns[knob.name] = column.reshape(-1)
+            first += knob.cardinality
+        valid = np.ones(len(configs) * count, dtype=np.bool_)
+        for rule in self.constraints:
+            valid &= rule.mask([columns[knob] for knob in rule.knobs])
+        of = np.repeat(np.arange(len(configs)), count)
+        return Changed(of[valid], {name: column[valid] for name, column in columns.items()})
+
+    @cached_property
+    def _domains(self) -> dict[str, npt.NDArray[Any]]:
+        """The values of each knob."""
+        every = {knob.name: map(knob.value, range(knob.cardinality)) for knob in self.knobs}
+        return {name: as_column(list(values)) for name, values in every.items()}
 
     def _changed(self, values: Values, changes: Sequence[Values]) -> Iterator[Configuration]:
         """The values with each of the changes that satisfies the constraints of all knobs that any

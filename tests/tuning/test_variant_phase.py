@@ -119,6 +119,19 @@ def test_variants_have_a_third_of_the_time(run: PlayedRun) -> None:
     assert "no time for the variants mine (--time-limit)" in run.notes
 
 
+@pytest.mark.parametrize(("passed_s", "left"), [(60.0, ["mine"]), (70.0, ["o3", "mine"])])
+def test_not_even_the_most_promising_is_compiled_where_the_run_could_not_end_in_time(
+    run: PlayedRun, passed_s: float, left: list[str]
+) -> None:
+    run.context.target = replace(run.context.target, cores=1)
+    run.context.deadlines = Deadlines(90.0, time.monotonic() - passed_s)
+    # A compile is expected to take 15 s, and what comes after it 10.
+    run.programs.seconds_each = 10.0
+    chosen(run)
+    assert [one for one in ("o3", "mine") if one not in run.outcome.variants] == left
+    assert f"no time for the variants {', '.join(left)} (--time-limit)" in run.notes
+
+
 def test_beside_starts_no_variant_has_more_than_that(run: PlayedRun) -> None:
     run.context.deadlines = Deadlines(90.0, time.monotonic() - 31.0)
     run.programs.seconds_each = 10.0

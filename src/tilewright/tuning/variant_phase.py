@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.tuning.company import Company, Contender, Outcome
 from tilewright.tuning.context import RunContext
+from tilewright.tuning.estimates import end_s
 from tilewright.tuning.events import ProgramMeasured
 from tilewright.tuning.extract_tasks import ConvolutionsRequest, list_convolutions
 from tilewright.tuning.prepared_variant import PreparedVariant
@@ -119,7 +120,7 @@ def _build_variants(
     # Two that are compiled side by side take longer than one alone.
     took_s = 1.5 * programs.seconds_each
     while left:
-        must = needed and len(left) == len(wanted) and not context.out_of_time
+        must = needed and len(left) == len(wanted) and _ends(context, took_s)
         if not must and _too_late(context, took_s):
             names = ", ".join(one.name for one in left)
             context.note(f"no time for the variants {names} (--time-limit)")
@@ -139,6 +140,14 @@ def _build_variants(
                 good.append(Company(PreparedVariant(build.variant, ()), build))
         took_s = time.monotonic() - begin
     return good
+
+
+def _ends(context: RunContext, more_s: float) -> bool:
+    """Whether the run can end in its time after so many more seconds."""
+    if context.out_of_time:
+        return False
+    _, finish_s = end_s(context, kernels=False)
+    return context.left_s is None or context.left_s > more_s + finish_s
 
 
 def _too_late(context: RunContext, more_s: float) -> bool:

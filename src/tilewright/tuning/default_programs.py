@@ -23,7 +23,11 @@ _PADDING, _MOVED, _BYTES_PER_S = 0.05, 3, 5e9
 
 
 def default_vmfb(task: DispatchTask) -> Path:
-    """Where the program of a task's default is."""
+    """Where the program of a task's default is.
+
+    Args:
+        task: any.
+    """
     return task.folder / "default.vmfb"
 
 
@@ -80,6 +84,11 @@ def sum_default(chain: DispatchTask, prepared: PreparedVariant, *, roughly: bool
 
 
 def is_padded(task: DispatchTask) -> bool:
+    """Whether a task is of a site of one dispatch that gets its data padded.
+
+    Args:
+        task: any.
+    """
     return task.is_chain and task.site is not None and task.site.is_padded_dispatch
 
 
@@ -91,7 +100,12 @@ def _is_plain(task: DispatchTask | None) -> TypeGuard[DispatchTask]:
 
 
 def compile_chains(context: RunContext, chains: Sequence[DispatchTask]) -> None:
-    """Make the programs of sites of several dispatches, as the compiler makes them."""
+    """Make the programs of sites of several dispatches, as the compiler makes them.
+
+    Args:
+        context: the run.
+        chains: the sites' tasks; one whose program does not compile fails.
+    """
     for result in context.compilers.run([default_job(task) for task in chains]):
         task = result.job.tag
         task.failure = result.failure.message if result.failure is not None else task.failure

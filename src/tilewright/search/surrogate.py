@@ -94,17 +94,17 @@ FACTORS = (1.0, 0.5, 2.0)
 
 
 @dataclass(frozen=True)
-class Apart:
-    """How far rows of features are from others, each shape (rows, others): `distances` over all
+class Distances:
+    """How far rows of features are from others, each shape (rows, others): `joint` over all
     features, per square root of their number, and what the knobs one by one say of them."""
 
-    distances: FloatArray
+    joint: FloatArray
     by_knob: FloatArray | None
 
-    def at(self, rows: IntArray) -> Apart:
+    def at(self, rows: IntArray) -> Distances:
         """The same for some of the rows, and of the others those with these numbers."""
         some = np.ix_(rows, rows)
-        return Apart(self.distances[some], None if self.by_knob is None else self.by_knob[some])
+        return Distances(self.joint[some], None if self.by_knob is None else self.by_knob[some])
 
 
 @dataclass(frozen=True)
@@ -134,19 +134,19 @@ class CovarianceKernel:
 
     def __call__(self, a: FloatArray, b: FloatArray) -> FloatArray:
         """Covariances between rows, shape (rows of a, rows of b); 1 of a row with itself."""
-        return self.of(self.apart(a, b))
+        return self.of(self.distances(a, b))
 
-    def apart(self, a: FloatArray, b: FloatArray) -> Apart:
+    def distances(self, a: FloatArray, b: FloatArray) -> Distances:
         """What the covariances between rows are made of, whatever the length and the noise."""
         weights = np.ones(a.shape[1], dtype=np.float64)
         weights[a.shape[1] - self.knobs :] = self.weight
-        distances = np.sqrt(squared_distances(a * weights, b * weights))
-        distances /= np.sqrt(max(1, a.shape[1]))
-        return Apart(distances, self._by_knob(a, b) if self.knobs else None)
+        joint = np.sqrt(squared_distances(a * weights, b * weights))
+        joint /= np.sqrt(max(1, a.shape[1]))
+        return Distances(joint, self._by_knob(a, b) if self.knobs else None)
 
-    def of(self, rows: Apart) -> FloatArray:
+    def of(self, rows: Distances) -> FloatArray:
         """Covariances between rows, shape as their distances."""
-        joint = _matern(rows.distances / self.length)
+        joint = _matern(rows.joint / self.length)
         return joint if rows.by_knob is None else np.asarray((joint + rows.by_knob) / 2)
 
     def _by_knob(self, a: FloatArray, b: FloatArray) -> FloatArray:
@@ -162,7 +162,7 @@ class CovarianceKernel:
             total += between[at.reshape(-1, 1), to.reshape(1, -1)]
         return np.asarray(total / self.knobs)
 
-    def fitted(self, rows: Apart, residual: FloatArray) -> CovarianceKernel:
+    def fitted(self, rows: Distances, residual: FloatArray) -> CovarianceKernel:
         """The kernel among `FACTORS` times this one's length and noise that makes the residuals of
         rows most likely (their variance integrated out under what `spread` says of it).
 
@@ -207,22 +207,22 @@ class Places:
 
     def __init__(self, kernel: CovarianceKernel, pool: FloatArray, trials: FloatArray) -> None:
         self.kernel, self.pool, self._trials = kernel, pool, trials
-        self._of_trials: dict[bytes, tuple[Apart, Apart]] = {}
-        self._of_candidates: dict[int, Apart] = {}
+        self._of_trials: dict[bytes, tuple[Distances, Distances]] = {}
+        self._of_candidates: dict[int, Distances] = {}
 
-    def of_trials(self, kept: IntArray) -> tuple[Apart, Apart]:
+    def of_trials(self, kept: IntArray) -> tuple[Distances, Distances]:
         """Some of the trials, by their numbers: between them, and to the pool."""
         key = kept.tobytes()
         if key not in self._of_trials:
             some = self._trials[kept]
-            between = self.kernel.apart(some, some)
-            self._of_trials[key] = between, self.kernel.apart(some, self.pool)
+            between = self.kernel.distances(some, some)
+            self._of_trials[key] = between, self.kernel.distances(some, self.pool)
         return self._of_trials[key]
 
-    def of_candidate(self, at: int) -> Apart:
+    def of_candidate(self, at: int) -> Distances:
         """One candidate, to the pool."""
         if at not in self._of_candidates:
-            self._of_candidates[at] = self.kernel.apart(self.pool[at : at + 1], self.pool)
+            self._of_candidates[at] = self.kernel.distances(self.pool[at : at + 1], self.pool)
         return self._of_candidates[at]
 
 

@@ -111,8 +111,8 @@ def _build_variants(
     programs: Programs, outcome: Outcome, wanted: Sequence[Variant], needed: bool
 ) -> list[Company]:
     """As many of the variants as there is time for, those that are programs of their own and give
-    right results; the most promising whatever their time is, where they are `needed` since nothing
-    else is faster than the program."""
+    right results; the most promising also beyond their part of it, where they are `needed` since
+    nothing else is faster than the program, if the run can still end in its limit."""
     context = programs.context
     good: list[Company] = []
     programs_by_bytes = {_digest(outcome.default): outcome.default.name}

@@ -23,6 +23,8 @@ from tilewright.schedule.nest import Buffer, Load
 from tilewright.schedule.types import BOOL, INDEX, bits
 
 _NOTHING = number(0)
+# Index expressions, how often each is in a sum, and the constant beside them.
+_Parts = tuple[list[tuple[Expr, int]], int]
 # Elements from one lane's to the next one's up to which what is between them is read as well.
 _NEAR = 4
 
@@ -70,7 +72,8 @@ class MemoryEmitter(SumEmitter):
         super().__init__(processor)
         self.storages: dict[Buffer, Storage] = {}
         self._versions: dict[ir.Value, int] = {}
-        self._places: dict[tuple[Buffer, tuple[Expr, ...]], tuple[list[tuple[Expr, int]], int]] = {}
+        # What places in buffers are sums of, by the buffer and its indices.
+        self._places: dict[tuple[Buffer, tuple[Expr, ...]], _Parts] = {}
 
     def changed(self, *written: ir.Value) -> None:
         """Memory has been written: what was read is out of date.
@@ -89,11 +92,11 @@ class MemoryEmitter(SumEmitter):
             indices: one for each of its dimensions.
         """
         storage = self.storages[buffer]
-        leaves, constant = self._leaves(buffer, tuple(indices))
+        parts, constant = self._parts(buffer, tuple(indices))
         terms = dict(storage.lane.terms)
         constant = storage.lane.constant + constant * storage.spread
-        for leaf, weight in leaves:
-            value, weight = self.linear(leaf), weight * storage.spread
+        for part, weight in parts:
+            value, weight = self.linear(part), weight * storage.spread
             constant += value.constant * weight
             add_terms(terms, value, weight)
         place = Linear(terms, constant)
@@ -101,14 +104,12 @@ class MemoryEmitter(SumEmitter):
         # then writes out loops with barriers.)
         return place if self.processor.is_gpu else self.sums.combined("add", place, _NOTHING)
 
-    def _leaves(
-        self, buffer: Buffer, indices: tuple[Expr, ...]
-    ) -> tuple[list[tuple[Expr, int]], int]:
+    def _parts(self, buffer: Buffer, indices: tuple[Expr, ...]) -> _Parts:
         """What the place of an element is a sum of, with its multiples, and a constant: unrolled
         loops ask for the same places over and over, with other values of their variables."""
         known = self._places.get((buffer, indices))
         if known is None:
-            leaves: list[tuple[Expr, int]] = []
+            parts: list[tuple[Expr, int]] = []
             constant = 0
             todo = list(zip(indices, buffer.layout, strict=True))[::-1]
             while todo:
@@ -122,8 +123,8 @@ class MemoryEmitter(SumEmitter):
                     case Binary(op="mul", b=Const() as factor) if not self.processor.is_gpu:
                         todo.append((expr.a, int(factor.value) * weight))
                     case _:
-                        leaves.append((expr, weight))
-            known = self._places[buffer, indices] = leaves, constant
+                        parts.append((expr, weight))
+            known = self._places[buffer, indices] = parts, constant
         return known
 
     def access(self, buffer: Buffer, indices: Iterable[Expr]) -> _Access:

@@ -68,8 +68,8 @@ class SumEmitter(ABC):
         #: What has been made in this block and those around it, and the keys of each block's own.
         self._made: dict[Any, ir.Value] = {}
         self._own: list[list[Any]] = [[]]
-        # Unrolled loops ask for the same sums over and over: by expression, or a buffer with its
-        # indices, and the values of the variables in it. None for what is more than arithmetic.
+        # Unrolled loops ask for the same sums over and over: by expression and the values of the
+        # variables in it. None for what is more than arithmetic.
         self._free: dict[Expr, tuple[Var, ...] | None] = {}
         self._sums: dict[tuple[object, ...], Linear] = {}
 

@@ -112,6 +112,28 @@ def test_a_strided_convolution_with_bias_and_residual() -> None:
     check(site, lambda x, w, b, r: np.maximum(x[:, ::2, ::2] @ w[0, 0] + b + r, 0))
 
 
+def test_a_result_that_is_enlarged_has_each_sum_several_times() -> None:
+    x, w = te.placeholder((1, 5, 7, 6), "f32", name="x"), te.placeholder((6, 20), "f32", name="w")
+    more = te.placeholder((1, 10, 21, 20), "f32", name="more")
+    c = te.reduce_axis(6, "c")
+    y = te.compute(
+        (1, 5, 7, 20), lambda n, i, j, o: te.sum(x[n, i, j, c] * w[c, o], axis=c), name="y"
+    )
+    positive = te.compute(y.shape, lambda *at: te.maximum(y(*at), 0.0), name="positive")
+    z = te.compute(
+        more.shape, lambda n, i, j, o: positive[n, i // 2, j // 3, o] + more[n, i, j, o], name="z"
+    )
+
+    def wanted(x: Any, w: Any, more: Any) -> Any:
+        large = np.maximum(x @ w, 0).repeat(2, axis=1).repeat(3, axis=2) + more
+        # Each repetition is a dimension of its own; elements lie where they did.
+        return large.reshape(1, 5, 2, 7, 3, 20)
+
+    site = SiteExpression((x, w, more), (False, True, False), z)
+    check(site, wanted)
+    assert contraction_of(site).sizes == (35, 20, 6)
+
+
 def test_blocks_of_channels_are_read_in_place() -> None:
     """A 1x1 convolution of 24 channels in blocks of 8: rows are one axis, the depth is three."""
     site = product((3, 5, 7, 8), (4, 3, 8, 8), "chvq,ocqp->ohvp", (False, True))

@@ -216,6 +216,20 @@ def pooling(
     return SiteExpression((x,), (False,), y)
 
 
+def enlarged(site: SiteExpression, factor: int = 2) -> SiteExpression:
+    """Each row and column of a result (channels last) several times, and something added."""
+    n, *size, f = site.output.shape
+    shape = (n, *(factor * one for one in size), f)
+    more = te.placeholder(shape, site.output.dtype, name="more")
+
+    def element(*at: Any) -> Any:
+        image, *place, channel = at
+        return site.output(image, *(one // factor for one in place), channel) + more(*at)
+
+    output = te.compute(shape, element, name="enlarged")
+    return SiteExpression((*site.inputs, more), (*site.constant, False), output)
+
+
 def transposed(site: SiteExpression) -> SiteExpression:
     """A site that is channels last but for its result, which is channels first."""
     n, *size, channels = site.output.shape
@@ -322,6 +336,9 @@ CASES: dict[str, Callable[[], SiteExpression]] = {
     "max pooling, channels first in the result": lambda: pooling(
         (9, 12), 10, 3, 2, pad=1, turned=True
     ),
+    "enlarged": lambda: enlarged(convolution((5, 3), 6, 19, pad=1)),
+    "enlarged, depthwise": lambda: enlarged(depthwise((4, 5), 19), 3),
+    "enlarged, channels in parts": lambda: enlarged(convolution((3, 4), 32, 12, pad=1)),
     "channels in parts": lambda: convolution((5, 4), 32, 12, pad=1),
     "channels in parts, first": lambda: convolution((7, 6), 32, 24, stride=2, pad=1, last=False),
     "few outputs": lambda: convolution((6, 12), 8, 3, pad=1),

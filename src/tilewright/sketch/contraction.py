@@ -17,6 +17,7 @@ from tilewright.schedule.linear import number
 from tilewright.schedule.plan import inlined_bodies
 from tilewright.schedule.schedule import create_schedule
 from tilewright.schedule.tensor import ComputeOp, IterVar, reads
+from tilewright.sketch.dimensions import in_dimensions_of
 from tilewright.sketch.interface import SiteExpression
 from tilewright.sketch.structure import (
     OperandRead,
@@ -80,11 +81,12 @@ class MatrixOperand:
 @dataclass(frozen=True)
 class ResultAxes:
     """Which axes of the output are which: by their positions, those of rows, columns and depth in
-    the order in which they are like one axis."""
+    the order in which they are like one axis; `again` those that have the same sums again."""
 
     batch: tuple[int, ...]
     rows: tuple[int, ...]
     columns: tuple[int, ...]
+    again: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,7 @@ def contraction_of(site: SiteExpression) -> MatrixForm:
     if reduction.init is not None or not is_true(reduction.condition):
         raise Unfit("its sums do not start from zero, or leave something out")
     parts = factors(main.body)
+    site = _apart(site, main)
     places = _places(site, main)
     lanes = _innermost(site, main, places)
     if len(parts) < 2 or lanes is None:
@@ -218,17 +221,32 @@ def contraction_of(site: SiteExpression) -> MatrixForm:
     )
 
 
+def _apart(site: SiteExpression, main: StageStructure) -> SiteExpression:
+    """The site with each dimension of its output apart along which the sums are repeated: enlarged
+    so, two rows are one of sums and the number of its copy."""
+    if prod(site.output.shape) <= prod(main.output.shape):
+        return site
+    output = in_dimensions_of(site.output, main.output, _element(site, main))
+    return SiteExpression(site.inputs, site.constant, output)
+
+
+def _element(site: SiteExpression, main: StageStructure) -> Expr:
+    """An element of the output, of what the reduction gives."""
+    output = site.output.op
+    schedule = create_schedule(output)
+    for stage in schedule.stages:
+        if isinstance(stage.op, ComputeOp) and stage.op is not output and stage.op is not main.op:
+            stage.compute_inline()
+    return inlined_bodies(schedule)[schedule[site.output]][0]
+
+
 def _places(site: SiteExpression, main: StageStructure) -> tuple[Expr, ...]:
     """The element of the reduction that each element of the output needs, by the output's axes."""
     output = site.output.op
     assert isinstance(output, ComputeOp)
     if output is main.op:
         return output.axis
-    schedule = create_schedule(output)
-    for stage in schedule.stages:
-        if isinstance(stage.op, ComputeOp) and stage.op is not output and stage.op is not main.op:
-            stage.compute_inline()
-    body = inlined_bodies(schedule)[schedule[site.output]][0]
+    body = _element(site, main)
     found = [read.indices for read in reads(body) if read.tensor is main.output]
     arithmetic = _arithmetic(output)
     same = all(
@@ -393,7 +411,6 @@ def _result_axes(
             raise Unfit("an axis of the output is rows and columns at once")
         taken.update(mine)
         found.append(mine)
-    rest = [i for i, a in enumerate(output.axis) if i not in taken and extent(a) > 1]
-    if rest:
-        raise Unfit("the output repeats the sums along an axis")
-    return ResultAxes(*found)
+    again = (i for i, a in enumerate(output.axis) if i not in taken and extent(a) > 1)
+    batch, rows, columns = found
+    return ResultAxes(batch, rows, columns, tuple(again))

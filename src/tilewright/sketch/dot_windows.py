@@ -232,8 +232,9 @@ class ByteWindowsSketch(Sketch):
         panel, lane = result.split(axes[self._column], lanes)
         part, panel = result.split(panel, tiles // values["column_pieces"])
         mine = [axes[a] for a in (self._line, self._point_axis, self._column)]
-        rest = [axis for axis in result.op.axis if axis not in mine]
-        result.reorder(*rest, piece, part, line, panel, point, row, lane)
+        again = found.repeated(result.op.axis)
+        rest = [axis for axis in result.op.axis if axis not in (*mine, *again)]
+        result.reorder(*rest, piece, part, line, panel, point, *again, row, lane)
         for axis in (*rest, piece, part):
             result.parallel(axis)
         result.vectorize(lane)

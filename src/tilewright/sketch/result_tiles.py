@@ -64,9 +64,11 @@ def cut_in_tiles(
             stage.compute_inline()
     result, groups = schedule[output], form.result
     axes = result.op.axis
-    mine = [[axes[i] for i in group] for group in (groups.rows, groups.columns)]
-    rest = [a for a in axes if a not in mine[0] and a not in mine[1]]
-    result.reorder(*rest, *mine[0], *mine[1])
+    again, *mine = (
+        [axes[i] for i in group] for group in (groups.again, groups.rows, groups.columns)
+    )
+    rest = [a for a in axes if a not in (*again, *mine[0], *mine[1])]
+    result.reorder(*rest, *again, *mine[0], *mine[1])
     loops = []
     for group, (tile, count) in zip(mine, tiles, strict=True):
         if group:
@@ -74,7 +76,7 @@ def cut_in_tiles(
             outer, inside = result.split(axis, tile)
             loops.append((*result.split(outer, count), inside))
     blocks, outers, insides = zip(*loops, strict=True)
-    result.reorder(*rest, *blocks, *reversed(outers), *insides)
+    result.reorder(*rest, *blocks, *reversed(outers), *again, *insides)
     for block in blocks:
         result.parallel(block)
     result.vectorize(insides[-1])

@@ -61,7 +61,8 @@ class SlidingReduction:
         place but for the image. image: the read of the image, an input or what is elementwise of
         one (padding). dims: for each dimension of the image. filter: the read of the input that
         goes with the image, each of its dimensions along one axis; None in pooling. order: of the
-        site's output, for each of its dimensions the axis of the reduction, None for one of size 1.
+        site's output, for each of its dimensions the axis of the reduction, None for one of size 1
+        or of the same sums again (a result enlarged by repeating them), never for the innermost.
         phases: by the axis along which the elements of one phase lie; those of a dimension of the
         output take turns, in all others there is none.
     """
@@ -110,6 +111,15 @@ class SlidingReduction:
             return None
         position = self.site.inputs.index(self.filter.tensor)
         return position if self.site.constant[position] else None
+
+    def repeated(self, axes: Sequence[IterVar]) -> list[IterVar]:
+        """Those of the axes of a result in the output's dimensions that have the same sums again.
+
+        Args:
+            axes: of the result, in its order.
+        """
+        named = zip(axes, self.order, strict=True)
+        return [axis for axis, sums in named if sums is None and extent(axis) > 1]
 
     def dim_of(self, axis: IterVar) -> ImageDim | None:
         """How the image is read along an axis of the result.
@@ -301,6 +311,9 @@ def _order(site: SiteExpression, op: ComputeOp) -> tuple[IterVar | None, ...]:
             raise Unfit("its result is not read element by element")
     order = tuple(found.get(axis) for axis in output.op.axis)
     for at, axis in zip(order, output.op.axis, strict=True):
-        if extent(axis) != (1 if at is None else extent(at)):
+        if at is not None and extent(axis) != extent(at):
             raise Unfit("its result is not read element by element")
+    wide = [at for at, axis in zip(order, output.op.axis, strict=True) if extent(axis) > 1]
+    if wide and wide[-1] is None:
+        raise Unfit("its result is read again and again by neighbours")
     return order

@@ -273,8 +273,9 @@ class Bf16x6WindowsSketch(Sketch):
         piece, line = result.split(mine[0], values["lines"])
         panel, lane = result.split(axes[self._column], lanes)
         part, panel = result.split(panel, panels // values["column_pieces"])
-        rest = [a for a in result.op.axis if a not in mine and a is not axes[self._column]]
-        result.reorder(*rest, piece, part, panel, line, *mine[1:], lane)
+        again = found.repeated(result.op.axis)
+        rest = [a for a in result.op.axis if a not in (*mine, *again, axes[self._column])]
+        result.reorder(*rest, piece, part, panel, *again, line, *mine[1:], lane)
         for axis in (*rest, piece, part):
             result.parallel(axis)
         result.vectorize(lane)

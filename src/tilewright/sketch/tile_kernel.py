@@ -230,11 +230,13 @@ class TileKernel:
         """
         choice, stage = self.choice, self.schedule[self.output]
         axes, groups = stage.op.axis, self.contraction.result
-        used = {*groups.batch, *groups.rows, *groups.columns}
+        used = {*groups.batch, *groups.rows, *groups.columns, *groups.again}
         ones = [a for i, a in enumerate(axes) if i not in used]
         batch = [*ones, *(axes[i] for i in groups.batch)]
-        rows, columns = ([axes[i] for i in group] for group in (groups.rows, groups.columns))
-        stage.reorder(*batch, *rows, *columns)
+        again, rows, columns = (
+            [axes[i] for i in group] for group in (groups.again, groups.rows, groups.columns)
+        )
+        stage.reorder(*batch, *again, *rows, *columns)
         outer = [self._fused(stage, batch)] if batch else []
         cuts = [
             self._cut(stage, self._fused(stage, group), tile, block)
@@ -248,7 +250,7 @@ class TileKernel:
         blocks = blocks[::-1] if choice.rows_near else blocks
         tiles = tiles[::-1] if choice.rows_inside else tiles
         chunks = stage.op.reduce_axis
-        stage.reorder(*outer, *blocks, *chunks, *tiles, *inside)
+        stage.reorder(*outer, *blocks, *chunks, *tiles, *again, *inside)
         for axis in (*outer, *blocks):
             stage.parallel(axis)
         if len(inside) > 1 and self.done is self.parts:

@@ -102,10 +102,12 @@ class WindowSchedule:
             counts[tiles] = count
             columns, rows = axis is roles.across, axis is roles.row
             tiles_of["columns" if columns else "rows" if rows else "panels"].append(tiles)
+        again = found.repeated(output.op.axis)
         units = [a for a, old in zip(output.op.axis, found.order, strict=True) if old is None]
+        units = [axis for axis in units if axis not in again]
         ordered = tuple(loop for kind in self._order.split() for loop in tiles_of[kind])
         elements = [inside[axis] for axis in roles.tiled]
-        output.reorder(*units, *others, *pieces, *phases, *ordered, *elements)
+        output.reorder(*units, *others, *pieces, *phases, *ordered, *again, *elements)
         part = in_parallel(output, [*units, *others], pieces)
         _write_out(output, elements)
         turns = prod(counts[loop] for loop in (*tiles_of["rows"], *tiles_of["columns"]))

@@ -216,14 +216,15 @@ class WinogradSketch(Sketch):
         output = s[made.output]
         order = zip(output.op.axis, self._form.found.order, strict=True)
         axes = {old: new for new, old in order if old is not None}
-        units = [a for a in output.op.axis if a not in set(axes.values())]
+        again = self._form.found.repeated(output.op.axis)
+        units = [a for a in output.op.axis if a not in {*axes.values(), *again}]
         down, row = output.split(axes[self._form.rows], size)
         along, column = output.split(axes[self._form.columns], size)
         piece, down = output.split(down, piece_rows)
         channels, within = output.split(axes[self._form.outputs], panel)
         within, vector = output.split(within, width)
         alike = [*units, *(axes[a] for a in self._form.others if a in axes)]
-        output.reorder(*alike, piece, channels, within, down, along, row, column, vector)
+        output.reorder(*alike, piece, channels, within, down, along, *again, row, column, vector)
         part = in_parallel(output, alike, [piece, channels])
         for axis in (row, column):
             output.unroll(axis)

@@ -98,19 +98,21 @@ def _linear(indices: Indices, shape: Sequence[int]) -> Expr:
 
 
 def delinearised(whole: Expr, sizes: Sequence[int]) -> list[Expr]:
-    """Indices of a position, outermost first; the outermost is not reduced.
+    """Indices of a position, outermost first; the outermost of more than one element is not
+    reduced, and stays the position where it is the only one, also outside of its range.
 
     Args:
         whole: the position.
         sizes: of the dimensions.
     """
-    if not sizes:
-        return []
-    parts: list[Expr] = []
-    for extent in reversed(sizes[1:]):
-        parts.append(whole % extent)
-        whole = whole // extent
-    return [whole, *reversed(parts)]
+    wide = [d for d, extent in enumerate(sizes) if extent != 1]
+    parts: list[Expr] = [index(0)] * len(sizes)
+    for d in reversed(wide[1:]):
+        parts[d] = whole % sizes[d]
+        whole = whole // sizes[d]
+    if wide:
+        parts[wide[0]] = whole
+    return parts
 
 
 def _same_order(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:

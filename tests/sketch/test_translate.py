@@ -191,6 +191,18 @@ func.func @main(%a: tensor<6x8xf32>) -> tensor<6x8xf32> {
     assert str(output.body[0]) == "arg0[i0, i1]"
 
 
+def test_dimensions_of_one_element_take_nothing_from_an_index() -> None:
+    source = """
+func.func @main(%a: tensor<3x1x8xf32>, %z: tensor<3x17xf32>) -> tensor<3x17xf32> {
+  %c = tensor.collapse_shape %a [[0], [1, 2]] : tensor<3x1x8xf32> into tensor<3x8xf32>
+  %r = tensor.insert_slice %c into %z[0, 1] [3, 8] [1, 2] : tensor<3x8xf32> into tensor<3x17xf32>
+  return %r : tensor<3x17xf32>
+}"""
+    (output,) = translated(source)
+    # The index that is no more than 7 under the condition has neither quotient nor remainder of 8.
+    assert "arg0[i0, 0, (i1 + 1)//2 - 1]" in str(output.body[0])
+
+
 def test_a_padding_is_a_stage_of_its_own_with_checks_only_where_it_pads() -> None:
     source = """
 func.func @main(%a: tensor<1x6x8xf32>) -> tensor<1x7x8xf32> {

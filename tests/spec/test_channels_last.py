@@ -251,6 +251,51 @@ def test_no_transpose_is_left_inside_and_numbers_stay_right(compiler: Compiler, 
     )
 
 
+def volumes() -> str:
+    """A volume and one with zeros between its elements, each convolved, and put together."""
+    rng = np.random.default_rng(0)
+
+    def filters(outputs: int, side: int) -> str:
+        numbers = rng.standard_normal((outputs, 4, side, side, side)).round(3)
+        return f"dense<{numbers.tolist()}> : tensor<{outputs}x4x{side}x{side}x{side}xf32>"
+
+    once = "{strides = dense<1> : tensor<3xi64>, dilations = dense<1> : tensor<3xi64>}"
+    return f"""
+func.func @main(%x: tensor<1x4x6x6x6xf32>) -> tensor<1x9x4x4x4xf32> {{
+  %zero = arith.constant 0.0 : f32
+  %a = arith.constant {filters(5, 3)}
+  %b = arith.constant {filters(4, 8)}
+  %e0 = tensor.empty() : tensor<1x5x4x4x4xf32>
+  %z0 = linalg.fill ins(%zero : f32) outs(%e0 : tensor<1x5x4x4x4xf32>) -> tensor<1x5x4x4x4xf32>
+  %c = linalg.conv_3d_ncdhw_fcdhw {once} ins(%x, %a : tensor<1x4x6x6x6xf32>, tensor<5x4x3x3x3xf32>) outs(%z0 : tensor<1x5x4x4x4xf32>) -> tensor<1x5x4x4x4xf32>
+  %e1 = tensor.empty() : tensor<1x4x11x11x11xf32>
+  %z1 = linalg.fill ins(%zero : f32) outs(%e1 : tensor<1x4x11x11x11xf32>) -> tensor<1x4x11x11x11xf32>
+  %s = tensor.insert_slice %x into %z1[0, 0, 0, 0, 0] [1, 4, 6, 6, 6] [1, 1, 2, 2, 2] : tensor<1x4x6x6x6xf32> into tensor<1x4x11x11x11xf32>
+  %e2 = tensor.empty() : tensor<1x4x4x4x4xf32>
+  %z2 = linalg.fill ins(%zero : f32) outs(%e2 : tensor<1x4x4x4x4xf32>) -> tensor<1x4x4x4x4xf32>
+  %d = linalg.conv_3d_ncdhw_fcdhw {once} ins(%s, %b : tensor<1x4x11x11x11xf32>, tensor<4x4x8x8x8xf32>) outs(%z2 : tensor<1x4x4x4x4xf32>) -> tensor<1x4x4x4x4xf32>
+  %both = tensor.concat dim(1) %c, %d : (tensor<1x5x4x4x4xf32>, tensor<1x4x4x4x4xf32>) -> tensor<1x9x4x4x4xf32>
+  return %both : tensor<1x9x4x4x4xf32>
+}}"""
+
+
+def test_volumes_have_them_last_as_images_do(compiler: Compiler) -> None:
+    text = volumes()
+    found = find_channels_first(compiler.module(text, None))
+    for op in ("tensor.insert_slice", "tensor.concat"):
+        assert sum(op in one for one in found.ops) == 1
+    spec = write_channels_last_spec(found)
+    module = compiler.module(text, spec)
+    assert not any("ncdhw" in name for name in names(module))
+    moved = [op.operands[0] for op in walk(module) if op.name == "linalg.transpose"]
+    data = {str(value.type) for value in moved if not is_constant(value)}
+    # Of what comes with the call, and of the result.
+    assert data == {"tensor<1x4x6x6x6xf32>", "tensor<1x4x4x4x9xf32>"}
+    np.testing.assert_allclose(
+        compiler.run(text, spec), compiler.run(text, None), rtol=2e-5, atol=2e-4
+    )
+
+
 @pytest.mark.parametrize("unsigned", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_quantised_network_has_them_throughout(compiler: Compiler, unsigned: bool) -> None:
     text = quantised_network(unsigned=unsigned)

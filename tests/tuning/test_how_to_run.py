@@ -299,8 +299,10 @@ class Short:
     def note(self, text: str) -> None:
         self.said.append(text)
 
-    def decided(self, default_s: float, dispatches: int = 1) -> tuple[float, int]:
-        found = leave_workers_out(self, BUILD, default_s, dispatches)  # type: ignore[arg-type]
+    def decided(
+        self, default_s: float, dispatches: int = 1, guessed_s: float = 1.0
+    ) -> tuple[float, int]:
+        found = leave_workers_out(self, BUILD, default_s, dispatches, guessed_s)  # type: ignore[arg-type]
         # Nothing is left open but what measures from here on.
         assert self.open == [self.benchmark.device]
         return found, self.target.cores
@@ -339,6 +341,14 @@ def test_a_program_of_many_short_dispatches_that_workers_do_not_speed_up_is_for_
 ) -> None:
     run = Short(monkeypatch, alone, DeviceOptions.cpu(2))
     assert run.decided(1e-3, dispatches) == (alone if cores == 1 else 1e-3, cores)
+
+
+@pytest.mark.parametrize(("guessed_s", "cores"), [(5e-5, 1), (5e-4, 2)], ids=["little", "much"])
+def test_what_gains_more_than_usual_may_need_no_workers_once_it_is_tuned(
+    monkeypatch: pytest.MonkeyPatch, guessed_s: float, cores: int
+) -> None:
+    run = Short(monkeypatch, 1.4e-3, DeviceOptions.cpu(2))
+    assert run.decided(9e-4, 12, guessed_s) == (1.4e-3 if cores == 1 else 9e-4, cores)
 
 
 def earlier(

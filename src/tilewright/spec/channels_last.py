@@ -1,7 +1,7 @@
 """Channels last for a whole convolution network: IREE's pass in a spec, and what the pass leaves.
 
-IREE's pass gives plain convolutions their channels last, each with a transpose before it and one
-behind it. Depthwise convolutions, pooling windows, concatenations of channels, the zeros between
+IREE's pass gives plain convolutions, of images and of volumes, their channels last, each with a
+transpose before it and one behind it. Depthwise convolutions, pooling windows, concatenations of channels, the zeros between
 the elements of what a transposed convolution reads, and resizes (`pixel_chains`) stay as they are,
 so that the transposes around them do not meet: in a MobileNet each depthwise layer would read or
 write channels first. Here those ops get transposes of their own; then all are moved to where they
@@ -63,7 +63,12 @@ _PROPAGATE = "iree-global-opt-propagate-linalg-transpose"
 # Without canonicalisation before it the compiler crashes on some networks.
 _CANONICALIZE = "canonicalize"
 _SAME_ONCE = "cse"
-_CONVOLUTION = "linalg.conv_2d_nchw_fchw"
+# With the rank of their images.
+_CONVOLUTIONS = {
+    "linalg.conv_2d_nchw_fchw": RANK,
+    "linalg.depthwise_conv_2d_nchw_chw": RANK,
+    "linalg.conv_3d_ncdhw_fcdhw": RANK + 1,
+}
 _DEPTHWISE = "linalg.depthwise_conv_2d_nchw_chw"
 _POOLING = {
     "linalg.pooling_nchw_max": linalg.pooling_nhwc_max,
@@ -73,7 +78,7 @@ _POOLING = {
 _CONSTANT = "arith.constant"
 _KNOWN = (_CONSTANT, "util.global.load")
 _CONCAT, _INSERT = "tensor.concat", "tensor.insert_slice"
-_TO_LAST, _TO_FIRST, _FILTER = last_order(RANK), (0, 3, 1, 2), (1, 2, 0)
+_TO_LAST, _FILTER = last_order(RANK), (1, 2, 0)
 
 
 @dataclass(frozen=True)
@@ -107,11 +112,12 @@ def find_channels_first(module: ir.Module | ir.Operation) -> ChannelsFirst:
     found: dict[str, str] = {}
     beginnings: dict[str, set[int]] = {}
     joined: set[tuple[ir.Value, ...]] = set()
-    convolves = folds = False
+    folds = False
+    # Images of volumes are of another rank than images; what has neither is none.
+    ranks = {_CONVOLUTIONS[op.name] for op in walk(module.operation) if op.name in _CONVOLUTIONS}
     for op in walk(module.operation):
-        convolves |= op.name in (_CONVOLUTION, _DEPTHWISE)
         folds |= is_elementwise(op) and not all(map(_is_projection, indexing_maps(op)))
-        if _is_channels_first(op):
+        if _rank(op) in ranks and _is_channels_first(op):
             alone = _alone(op)
             found.setdefault(alone.digest, str(alone.module.operation.get_asm()))
             parts = tuple(op.operands) if op.name == _CONCAT else ()
@@ -119,8 +125,6 @@ def find_channels_first(module: ir.Module | ir.Operation) -> ChannelsFirst:
             # Of equal ops only what holds for all.
             beginnings[alone.digest] = beginnings.get(alone.digest, known) & known
             joined.add(parts)
-    if not convolves:
-        return ChannelsFirst((), folds)
     counts = tuple(tuple(sorted(one)) for one in beginnings.values())
     return ChannelsFirst(tuple(found.values()), folds, counts)
 
@@ -179,13 +183,18 @@ def _is_channels_first(op: ir.Operation) -> bool:
     if op.name == _CONCAT:
         dim: int = ir.IntegerAttr(op.attributes["dim"]).value
         rank: int = ir.RankedTensorType(op.results[0].type).rank
-        return rank == RANK and dim == CHANNELS
+        return rank >= RANK and dim == CHANNELS
     if op.name == _INSERT:
         # All of its offsets, sizes and strides are known.
-        return len(op.operands) == len(types) and all(
-            ir.RankedTensorType(type_).rank == RANK for type_ in types
-        )
+        ranks = {ir.RankedTensorType(type_).rank for type_ in types}
+        return len(op.operands) == len(types) and len(ranks) == 1 and min(ranks) >= RANK
     return True
+
+
+def _rank(op: ir.Operation) -> int:
+    """Of the tensor that an op makes; 0 where it makes none."""
+    types = [value.type for value in op.results if isinstance(value.type, ir.RankedTensorType)]
+    return ir.RankedTensorType(types[0]).rank if types else 0
 
 
 def _is_quantised_image(op: ir.Operation) -> bool:
@@ -205,7 +214,8 @@ def _define(name: str, pattern: SitePattern, beginnings: Sequence[int]) -> None:
 
     def body(*values: ir.Value) -> list[ir.Value]:
         made = _with_channels_last(op, [*values], beginnings)
-        return [_transposed(made, _TO_FIRST)]
+        last = ir.RankedTensorType(made.type).rank - 1
+        return [_transposed(made, (0, last, *range(1, last)))]
 
     define_function(name, pattern.input_types, [pattern.output_type], body)
     pattern.define_matcher(f"{name}_is")
@@ -222,15 +232,16 @@ def _with_channels_last(
 ) -> ir.Value:
     """The op on values with channels last; its own have them first."""
     last = _transposed
+    order = last_order(_rank(op))
     if op.name == _CONCAT:
-        inputs = [last(value, _TO_LAST) for value in _operands(op, values)]
+        inputs = [last(value, order) for value in _operands(op, values)]
         joined, taken = inputs[:1], 1
         for count in (*beginnings, len(inputs)):
             joined, taken = [_joined([*joined, *inputs[taken:count]])], count
         return joined[0]
     if op.name == _INSERT:
-        source, into = (last(value, _TO_LAST) for value in _operands(op, values))
-        where = reordered_slice(op, _TO_LAST)
+        source, into = (last(value, order) for value in _operands(op, values))
+        where = reordered_slice(op, order)
         return tensor.InsertSliceOp(source, into, [], [], [], *where.values()).result
     if op.name in (QUANTIZE, DEQUANTIZE):
         return _quantised(op, _operands(op, values))
@@ -250,9 +261,9 @@ def _with_channels_last(
         list(ir.DenseIntElementsAttr(op.attributes[name])) for name in ("strides", "dilations")
     )
     made = make(
-        last(image, _TO_LAST),
+        last(image, order),
         window,
-        outs=[last(into, _TO_LAST)],
+        outs=[last(into, order)],
         strides=strides,
         dilations=dilations,
     )

@@ -80,8 +80,11 @@ def measure_defaults(
     if end is not None and within_s is not None:
         end = min(end, context.deadlines.clock() + within_s)
     apart = slowness(context, prepared.tasks) > _SLOW
-    guessed_s = sum(task.guessed_s for task in prepared.tasks if not task.is_chain)
-    hurry = None if end is None else _Hurry(context.deadlines.clock(), end, _LITTLE * guessed_s)
+    hurry = (
+        None
+        if end is None
+        else _Hurry(context.deadlines.clock(), end, _LITTLE * prepared.guessed_s)
+    )
     _in_time(context, prepared.tasks, hurry, partial(_make_data, apart=apart))
     _time_all(context, [t for t in prepared.tasks if not t.is_chain])
     # What a site of several dispatches takes is what these take, as far as each is known alone: it

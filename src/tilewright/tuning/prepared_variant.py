@@ -63,6 +63,11 @@ class PreparedVariant:
         return sum(found.values())
 
     @property
+    def guessed_s(self) -> float:
+        """What its dispatches are guessed to take of a run of the program, in seconds."""
+        return sum(task.guessed_s for task in self.tasks if not task.is_chain)
+
+    @property
     def kinds(self) -> set[str]:
         return {task.workload.kind for task in self.tasks}
 

@@ -275,7 +275,7 @@ class TuningSession:
             default_s = self._measure_default(programs, default)
             model = check_model(programs)
             count, read_for = sum(d.count for d in extraction.dispatches), context.target
-            default_s = leave_workers_out(programs, default, default_s, count)
+            default_s = leave_workers_out(programs, default, default_s, count, first.guessed_s)
             context.emit(ProgramMeasured("default", default_s, True))
         context.begin(context.options.digest(), "run of this program with these options")
         with context.ending():

@@ -1,11 +1,11 @@
 """Channels last for a whole convolution network: IREE's pass in a spec, and what the pass leaves.
 
 IREE's pass gives plain convolutions, of images and of volumes, their channels last, each with a
-transpose before it and one behind it. Depthwise convolutions, pooling windows, concatenations of channels, the zeros between
-the elements of what a transposed convolution reads, and resizes (`pixel_chains`) stay as they are,
-so that the transposes around them do not meet: in a MobileNet each depthwise layer would read or
-write channels first. Here those ops get transposes of their own; then all are moved to where they
-cancel:
+transpose before it and one behind it. Depthwise convolutions, pooling windows, concatenations of
+channels, the zeros between the elements of what a transposed convolution reads, and resizes
+(`pixel_chains`) stay as they are, so that the transposes around them do not meet: in a MobileNet
+each depthwise layer would read or write channels first. Here those ops get transposes of their own;
+then all are moved to where they cancel:
 
     transform.named_sequence @__transform_main(%module) {
       %functions = transform.structured.match ops{["util.func"]} in %module

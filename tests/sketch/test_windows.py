@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sketch_cases import AVX512, arrays, check, packed_inputs, unscheduled
+from sketch_cases import AVX2, AVX512, arrays, check, packed_inputs, unscheduled
 from window_cases import CASES, convolution, depthwise
 
 from tilewright import te
@@ -156,6 +156,16 @@ def test_of_large_windows_that_are_cut_off_only_rows_are_written_out(
     sketch = ChannelWindowsSketch(expression, parse_target("cpu", 2))
     assert sketch.space.default["image"] == "in place"
     assert sketch.space.default["unroll_windows"] == axes
+
+
+@pytest.mark.parametrize(
+    ("channels", "widths"),
+    [(12, [8]), (16, [8, 16]), (20, [8, 16]), (36, [8, 16, 32]), (6, [6])],
+)
+def test_no_tile_has_a_shorter_vector_beside_whole_ones(channels: int, widths: list[int]) -> None:
+    sketch = ChannelWindowsSketch(convolution((8, 8), 16, channels, pad=1), AVX2)
+    (knob,) = (one for one in sketch.space.knobs if one.name == "width")
+    assert [knob.value(at) for at in range(knob.cardinality)] == widths
 
 
 def test_pieces_have_no_more_panels_than_there_are() -> None:

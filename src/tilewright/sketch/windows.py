@@ -90,8 +90,7 @@ class WindowsSketch(Sketch):
         if self._tiles.vector in found.outputs:
             # LLVM has what multiplies a shorter vector beside whole ones in registers of two kinds,
             # and spills (AVX2, 64x64x64 to 12 channels, as 8 and 4 in a tile: 1.48 ms; 16: 0.85).
-            left = {width: channels % width for width in widths}
-            widths = tuple(w for w in widths if left[w] <= lanes or left[w] % lanes == 0)
+            widths = tuple(w for w in widths if channels % w <= lanes or not channels % w % lanes)
         # Tiles of rows and of channels in a piece: what divides them, whatever the size of a tile.
         high = range(1, min(row, 4) + 1) if self._tiles.pieced is self._tiles.row else (1,)
         wide = widths if self._tiles.panel is self._tiles.vector else (1,)

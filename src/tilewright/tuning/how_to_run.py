@@ -57,7 +57,8 @@ def leave_workers_out(
         default: the program as the compiler makes it.
         default_s: its seconds with all threads.
         dispatches: how many it has, in loops counted once.
-        guessed_s: what they are guessed to take once they are tuned, in seconds with all threads.
+        guessed_s: what they are guessed to take once they are tuned, in seconds with all threads;
+            infinite where that is not known.
 
     Returns:
         Its seconds, as it is run from here on.

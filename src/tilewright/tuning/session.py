@@ -275,7 +275,9 @@ class TuningSession:
             default_s = self._measure_default(programs, default)
             model = check_model(programs)
             count, read_for = sum(d.count for d in extraction.dispatches), context.target
-            default_s = leave_workers_out(programs, default, default_s, count, first.guessed_s)
+            # Of what is left out nothing is known.
+            guessed_s = math.inf if first.skipped else first.guessed_s
+            default_s = leave_workers_out(programs, default, default_s, count, guessed_s)
             context.emit(ProgramMeasured("default", default_s, True))
         context.begin(context.options.digest(), "run of this program with these options")
         with context.ending():

@@ -113,7 +113,7 @@ def find_channels_first(module: ir.Module | ir.Operation) -> ChannelsFirst:
     beginnings: dict[str, set[int]] = {}
     joined: set[tuple[ir.Value, ...]] = set()
     folds = False
-    # Images of volumes are of another rank than images; what has neither is none.
+    # Of volumes or images, whichever are convolved; tensors of other ranks are something else.
     ranks = {_CONVOLUTIONS[op.name] for op in walk(module.operation) if op.name in _CONVOLUTIONS}
     for op in walk(module.operation):
         folds |= is_elementwise(op) and not all(map(_is_projection, indexing_maps(op)))

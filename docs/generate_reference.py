@@ -72,7 +72,7 @@ PAGES = {
         ["te", "tuning.template_search"],
     ),
     "primitives": (
-        "The 21 primitives of schedules. The nests in the examples are what they do: tests run "
+        "The 21 primitives of TVM's schedules, and one of Halide's. The nests in the examples are what they do: tests run "
         "them.",
         [
             "schedule",

@@ -1,4 +1,4 @@
-"""One small schedule for each of the 21 primitives, of any size, with what it computes."""
+"""One small schedule for each of the primitives, of any size, with what it computes."""
 
 from __future__ import annotations
 
@@ -97,6 +97,17 @@ def storage_align(n: int) -> Example:
     copy = s.cache_read(a, "shared", [b])
     s[copy].storage_align(copy.op.axis[0], 100, 8)
     return Example(s, [a, b], _row_sums)
+
+
+@example("align_extent", "memref.alloc")
+def align_extent(n: int) -> Example:
+    a, b, d, e = _chain(n)
+    s = te.create_schedule(e.op)
+    _, jo, _, _ = s[e].tile(*e.op.axis, x_factor=4, y_factor=6)
+    s[d].compute_at(s[e], jo)
+    s[d].align_extent(d.op.axis[1], 4)
+    s[d].vectorize(d.op.axis[1])
+    return Example(s, [a, b, e], _twice)
 
 
 @example("compute_at", "memref.alloc")

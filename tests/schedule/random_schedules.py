@@ -166,6 +166,7 @@ class Scheduler:
             self.cache_write,
             self.rfactor,
             self.align,
+            self.align_extent,
             self.pragma,
             self.prefetch,
             self.scope,
@@ -245,6 +246,10 @@ class Scheduler:
         stage = self.stage()
         axis = self.rng.choice(stage.op.axis)
         stage.storage_align(axis, self.rng.choice((2, 8, 16)), self.rng.choice((0, 1, 3)))
+
+    def align_extent(self) -> None:
+        stage = self.stage()
+        stage.align_extent(self.rng.choice(stage.op.axis), self.rng.choice((2, 4, 8)))
 
     def pragma(self) -> None:
         stage = self.stage()

@@ -29,6 +29,7 @@ def legal(x: dict[str, Any], s: te.Schedule) -> dict[str, dict[str, Any]]:
         "compute_root": {},
         "set_scope": {"scope": "local"},
         "storage_align": {"axis": axis, "factor": 8, "offset": 1},
+        "align_extent": {"axis": axis, "factor": 8},
         "pragma": {"var": axis, "pragma_type": "unroll", "pragma_value": None},
         "prefetch": {"tensor": x["A"], "var": axis, "offset": 1},
         "tensorize": {"var": axis, "tensor_intrin": None},

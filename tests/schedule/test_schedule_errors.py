@@ -194,7 +194,13 @@ MISUSES: dict[str, tuple[Callable[[Setup], Any], str]] = {
     "align factor": (lambda x: x.s[x.C].storage_align(x.i, 0, 0), "axis 'i': factor is 0"),
     "align output": (
         lambda x: x.s[x.E].storage_align(x.E.op.axis[0], 8, 0),
-        "'E': it is an output",
+        "'E', axis 'i': it is an output",
+    ),
+    "extent of reduction": (lambda x: x.s[x.C].align_extent(x.k, 8), "'k' is not an axis of the"),
+    "extent factor": (lambda x: x.s[x.C].align_extent(x.i, 0), "axis 'i': factor is 0"),
+    "extent of output": (
+        lambda x: x.s[x.E].align_extent(x.E.op.axis[0], 8),
+        "'E', axis 'i': it is an output of the schedule, whose layout and extents are the caller's",
     ),
     "cache_read not a reader": (
         lambda x: x.s.cache_read(x.A, "shared", [x.C]),

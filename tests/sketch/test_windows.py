@@ -11,6 +11,7 @@ from sketch_cases import AVX2, AVX512, arrays, check, packed_inputs, unscheduled
 from window_cases import CASES, convolution, depthwise
 
 from tilewright import te
+from tilewright.schedule.nest import VECTORIZED, For, statements
 from tilewright.sketch.windows import SKETCHES, ChannelWindowsSketch, ColumnWindowsSketch
 from tilewright.space.pipeline import Unfit
 from tilewright.target import parse_target
@@ -159,13 +160,36 @@ def test_of_large_windows_that_are_cut_off_only_rows_are_written_out(
 
 
 @pytest.mark.parametrize(
-    ("channels", "widths"),
-    [(12, [8]), (16, [8, 16]), (20, [8, 16]), (36, [8, 16, 32]), (6, [6])],
+    ("channels", "constant", "widths"),
+    [
+        *((12, True, [8, 16]), (20, True, [8, 16, 24]), (36, True, [8, 16, 24, 32])),
+        *((6, True, [8]), (12, False, [8]), (16, False, [8, 16]), (20, False, [8, 16])),
+        *((36, False, [8, 16, 32]), (6, False, [6])),
+    ],
 )
-def test_no_tile_has_a_shorter_vector_beside_whole_ones(channels: int, widths: list[int]) -> None:
-    sketch = ChannelWindowsSketch(convolution((8, 8), 16, channels, pad=1), AVX2)
-    (knob,) = (one for one in sketch.space.knobs if one.name == "width")
+def test_no_tile_has_a_shorter_vector_beside_whole_ones(
+    channels: int, constant: bool, widths: list[int]
+) -> None:
+    """Of a filter that is packed ahead all vectors are whole, and tiles of any number of them."""
+    site = convolution((8, 8), 16, channels, pad=1, constant=constant)
+    (knob,) = (k for k in ChannelWindowsSketch(site, AVX2).space.knobs if k.name == "width")
     assert [knob.value(at) for at in range(knob.cardinality)] == widths
+
+
+@pytest.mark.parametrize("depth", [16, 32])
+@pytest.mark.parametrize("channels", [5, 12, 21])
+def test_sums_are_whole_vectors_whatever_the_channels(channels: int, depth: int) -> None:
+    sketch = ChannelWindowsSketch(convolution((8, 8), 32, channels, pad=1), AVX2)
+    wide = -(-channels // 8) * 8
+    tile = {"width": wide, "columns": 2, "rows": 1, "depth": depth, "order": "panels rows columns"}
+    chosen = Configuration.of({**dict(sketch.space.default.items), **tile})
+    assert sketch.space.contains(chosen)
+    (kernel,) = sketch.schedule(chosen).lower().program.kernels
+    loops = [part for part in statements(kernel.body) if isinstance(part, For)]
+    vectors = [loop for loop in loops if loop.kind == VECTORIZED]
+    summed = [loop.extent for loop in vectors if loop.body.buffer.scope == "local"]
+    assert summed
+    assert set(summed) == {wide}
 
 
 def test_pieces_have_no_more_panels_than_there_are() -> None:

@@ -215,7 +215,57 @@ class StoragePrimitives(StageState):
             for r in range(1024):
               S[i] = S[i] + A.shared[i, r]
         """
-        where = f"storage_align of stage '{self.name}'"
+        place, where = self._aligned(axis, "storage_align")
+        factor = positive(factor, f"{where}: factor")
+        if not isinstance(offset, int) or offset < 0:
+            raise ScheduleError(f"{where}: offset {offset!r} is negative")
+        self.alignments[place] = (factor, offset)
+        return self
+
+    @primitive
+    def align_extent(self, axis: IterVar, factor: int) -> Self:
+        """Computes a multiple of `factor` elements along an axis where others need fewer at a
+        time: whole vectors, for example. What the result does not have is not computed.
+
+        After `Func::align_extent` of Halide.
+
+        Args:
+            axis: an axis of the result.
+            factor: what the number of elements is a multiple of.
+
+        Returns:
+            The stage.
+
+        Raises:
+            ScheduleError: the axis is not one of the result, or the stage is an output.
+
+        >>> s = te.create_schedule(E)
+        >>> io, jo, ii, ji = s[E].tile(*E.op.axis, 4, 6)
+        >>> s[D].compute_at(s[E], jo)
+        Stage(D)
+        >>> s[D].align_extent(D.op.axis[1], 8)
+        Stage(D)
+        >>> print(te.lower(s, [A, B, E]))
+        def main(A: f32[1024, 1024], B: f32[1024, 1024], E: f32[1024, 1024]):
+          for i.outer in range(256):
+            for j.outer in range(171):
+              D = allocate(f32[4, 8], scope=global)
+              for i in range(4):
+                for j in range(8):
+                  if likely(j.outer*6 + j < 1024):
+                    D[i, j] = A[i.outer*4 + i, j.outer*6 + j] + B[i.outer*4 + i, j.outer*6 + j]
+              for i.inner in range(4):
+                for j.inner in range(6):
+                  if likely(j.outer*6 + j.inner < 1024):
+                    E[i.outer*4 + i.inner, j.outer*6 + j.inner] = D[i.inner, j.inner]*2.0
+        """
+        place, where = self._aligned(axis, "align_extent")
+        self.extent_factors[place] = positive(factor, f"{where}: factor")
+        return self
+
+    def _aligned(self, axis: IterVar, what: str) -> tuple[int, str]:
+        """The place of an axis among the result's, and how messages call it."""
+        where = f"{what} of stage '{self.name}'"
         axes = self.compute.axis
         found = [i for i, a in enumerate(axes) if a is axis]
         if not found:
@@ -224,16 +274,13 @@ class StoragePrimitives(StageState):
                 f"{where}: '{shown}' is not an axis of the stage's result, which the alignment is "
                 f"of (allowed: {', '.join(a.name for a in axes)})"
             )
-        factor = positive(factor, f"{where}, axis '{axis.name}': factor")
-        if not isinstance(offset, int) or offset < 0:
-            raise ScheduleError(f"{where}, axis '{axis.name}': offset {offset!r} is negative")
+        where += f", axis '{axis.name}'"
         if self.is_output:
             raise ScheduleError(
-                f"{where}: it is an output of the schedule, whose layout is the caller's; align "
-                "what cache_write makes"
+                f"{where}: it is an output of the schedule, whose layout and extents are the "
+                "caller's; align what cache_write makes"
             )
-        self.alignments[found[0]] = (factor, offset)
-        return self
+        return found[0], where
 
     @primitive
     def set_store_predicate(self, predicate: Any) -> Self:

@@ -308,7 +308,7 @@ class Plan:
         if full:
             ranges: list[tuple[Expr, int]] = [(index(0), e) for e in shape]
         else:
-            ranges = _whole_tiles(stage, self._needed_range(plan, shape))
+            ranges = _whole_tiles(stage, self._needed_range(plan, shape), shape)
         plan.mins = tuple(r[0] for r in ranges)
         plan.extents = tuple(r[1] for r in ranges)
         if plan.handed and plan.parent is not None:
@@ -468,10 +468,16 @@ class Plan:
         return any(below.get(leaf) and reader.loop_values[leaf] in fixed for leaf in reader.leaves)
 
 
-def _whole_tiles(stage: Stage, needed: list[tuple[Expr, int]]) -> list[tuple[Expr, int]]:
+def _whole_tiles(
+    stage: Stage, needed: list[tuple[Expr, int]], shape: tuple[int, ...]
+) -> list[tuple[Expr, int]]:
     """What is computed of each axis of a result: where an intrinsic takes all of one, all of it,
-    even if less is read."""
+    even if less is read; of an aligned extent as many elements more as the result has."""
     axes, ranges = stage.compute.axis, list(needed)
+    for place, factor in stage.extent_factors.items():
+        low, extent = ranges[place]
+        aligned = -(-extent // factor) * factor
+        ranges[place] = (low, aligned) if aligned < shape[place] else (index(0), shape[place])
     for intrinsic in (marks.intrinsic for marks in stage.marks.values()):
         taken = () if intrinsic is None else intrinsic.op.axis
         for place, axis in enumerate(taken, len(axes) - len(taken)):

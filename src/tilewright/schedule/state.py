@@ -126,6 +126,7 @@ class StageState(Placed):
         self.scope = ""
         self.store_predicate: Expr | None = None
         self.alignments: dict[int, tuple[int, int]] = {}
+        self.extent_factors: dict[int, int] = {}
         self.reset(op)
 
     def reset(self, op: TensorOp) -> None:

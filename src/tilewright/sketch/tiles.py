@@ -311,7 +311,7 @@ class TilesSketch(Sketch):
             rows_near=values["rows_near"],
             apart=values["depth_apart"],
         )
-        return TileKernel(self._contraction, choice, self._target.l2_bytes).kernel()
+        return TileKernel(self._contraction, choice, self._target).kernel()
 
 
 def _last_extent(operand: MatrixOperand) -> int:

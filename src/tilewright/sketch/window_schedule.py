@@ -133,6 +133,7 @@ class WindowSchedule:
         if inner is not None:
             place = reduced.index(inner)
             if deep:
+                self._whole_vectors(sums, axes)
                 part, steps[place] = sums.split(steps[place], numbers["depth"])
                 sums, axes = self._in_parts(part)
             outer, last = sums.split(steps[place], numbers["unroll"])
@@ -142,10 +143,16 @@ class WindowSchedule:
         unrolled += windows[len(windows) - numbers["unroll_windows"] :]
         rest = [new for old, new in axes.items() if old not in self._size]
         elements = [axes[a] for a in self._tiles.tiled]
+        self._whole_vectors(sums, axes)
         sums.reorder(*rest, *steps, *elements)
         for step in unrolled:
             sums.unroll(step)
         _write_out(sums, elements)
+
+    def _whole_vectors(self, sums: Stage, axes: Mapping[IterVar, IterVar]) -> None:
+        """Has whole vectors added up, where there are more elements than the result has."""
+        vector = self._tiles.vector
+        sums.align_extent(axes[vector], min(self._lanes, self._size[vector]))
 
     def _in_parts(self, part: IterVar) -> tuple[Stage, dict[IterVar, IterVar]]:
         """Adds up a panel's tiles over one part of the channels before the next.

@@ -85,9 +85,12 @@ class WindowsSketch(Sketch):
         registers = self._target.vector_registers
         column, row = _size(self._tiles.column), _size(self._tiles.row)
         most = min(4 * lanes, -(-channels // lanes) * lanes)
-        whole = channels >= lanes or self._tiles.vector in found.slides
+        vector = self._tiles.vector
+        # A filter that is packed ahead has whole vectors, whatever the channels.
+        packed = vector in found.outputs and found.filter_input is not None
+        whole = channels >= lanes or packed or vector in found.slides
         widths = tuple(range(lanes, most + 1, lanes)) if whole else (channels,)
-        if self._tiles.vector in found.outputs:
+        if vector in found.outputs and not packed:
             # LLVM has what multiplies a shorter vector beside whole ones in registers of two kinds,
             # and spills (AVX2, 64x64x64 to 12 channels, as 8 and 4 in a tile: 1.48 ms; 16: 0.85).
             widths = tuple(w for w in widths if channels % w <= lanes or not channels % w % lanes)
@@ -156,7 +159,7 @@ class WindowsSketch(Sketch):
 
         def versions(c: Any, r: Any, w: Any, b: Any, u: Any, n: Any) -> Any:
             tiled = ((column, c), (row, r), (channels, w), (inner, u))
-            return prod(1 + (size % tile > 0) for size, tile in tiled)
+            return prod(1 + ((size > tile) & (size % tile > 0)) for size, tile in tiled)
 
         return [
             Constraint(

@@ -27,6 +27,7 @@ from tilewright.sketch.access import (
     worth_keeping,
 )
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
+from tilewright.sketch.row_chain import with_reciprocals
 from tilewright.sketch.structure import axes_of, extent, factors, source_read
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Constraint
@@ -46,7 +47,8 @@ _FMA_S, _FUNCTION_S, _MOVE_S = 0.15e-9, 4e-9, 0.5e-9
 class AttentionChain:
     """A schedule, without loops yet, of an attention.
 
-    scores, product: the stages that are contractions. weights: what the product has of the scores.
+    result: what the schedule is of. scores, product: the stages that are contractions. weights:
+    what the product has of the scores.
     between: kept stages from the scores to the weights, producers first; before: those from which
     scores and product are made, to be computed first.
     patterns: of all stages that are not inlined, producers first. row, width: axes of the output,
@@ -56,10 +58,11 @@ class AttentionChain:
 
     def __init__(self, site: SiteExpression) -> None:
         """Raises Unfit for what is no attention."""
-        self.schedule = create_schedule(site.output.op)
-        self.output = self.schedule[site.output]
+        self.result = with_reciprocals(site.output)
+        self.schedule = create_schedule(self.result.op)
+        self.output = self.schedule[self.result]
         if self.output.compute.reduction is not None:
-            self.schedule.cache_write(site.output, "global")
+            self.schedule.cache_write(self.result, "global")
         reductions = [s for s in computed(self.schedule) if s.compute.reduction is not None]
         contractions = [s for s in reductions if _own_axes(s.compute) is not None]
         if len(contractions) != 2 or len(reductions) < 3:
@@ -319,7 +322,7 @@ class AttentionSketch(Sketch):
         values = {name: int(str(value)) for name, value in configuration.items}
         chain = AttentionChain(self._site)
         _AttentionWriter(chain, self._lanes, values).write()
-        return SketchedKernel(chain.schedule, (*self._site.inputs, self._site.output))
+        return SketchedKernel(chain.schedule, (*self._site.inputs, chain.result))
 
 
 class _AttentionWriter:

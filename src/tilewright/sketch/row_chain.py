@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
 
+from tilewright.schedule.expr import Binary, Call, Cast, Expr, const, substitute
 from tilewright.schedule.linear import Atom
 from tilewright.schedule.schedule import Schedule, create_schedule
 from tilewright.schedule.stage import Stage
-from tilewright.schedule.tensor import REDUCE, IterVar
+from tilewright.schedule.tensor import REDUCE, ComputeOp, IterVar, Tensor, TensorRead, compute
+from tilewright.schedule.types import is_float
+from tilewright.schedule.walk import nodes
 from tilewright.sketch.access import (
     AccessPattern,
     computed,
@@ -18,8 +21,12 @@ from tilewright.sketch.access import (
     worth_keeping,
 )
 from tilewright.sketch.interface import SiteExpression
+from tilewright.sketch.structure import changed_throughout, computed_stages, extent
 from tilewright.space.pipeline import Unfit
 
+# Elements of the longest computation for each of what they are divided by.
+_SHARED_BY = 8
+_ROUNDING = frozenset(("ceil", "floor", "round", "roundeven", "trunc"))
 #: Lanes that are reduced one by one at last.
 LAST_LANES = 4
 
@@ -41,8 +48,8 @@ class RowAxis:
 class RowChain:
     """A schedule, without loops yet, of a chain of reductions.
 
-    patterns: of the stages that are not inlined, the output's last. rows: the axes of the output
-    that rows are counted by. columns: its other axes.
+    result: what the schedule is of. patterns: of the stages that are not inlined, the output's
+    last. rows: the axes of the output that rows are counted by. columns: its other axes.
     """
 
     def __init__(self, site: SiteExpression, keep: bool) -> None:
@@ -51,10 +58,11 @@ class RowChain:
         Raises:
             Unfit: it is no chain of reductions over rows.
         """
-        self.schedule = create_schedule(site.output.op)
-        self.output = self.schedule[site.output]
+        self.result = with_reciprocals(site.output)
+        self.schedule = create_schedule(self.result.op)
+        self.output = self.schedule[self.result]
         if self.output.compute.reduction is not None:
-            self.schedule.cache_write(site.output, "global")
+            self.schedule.cache_write(self.result, "global")
         stages = computed(self.schedule)
         reductions = [stage for stage in stages if stage.compute.reduction is not None]
         if not reductions:
@@ -100,6 +108,63 @@ def _parts(atom: Atom) -> list[tuple[IterVar, int]]:
             axis = terms[0][0].args[0]
             return [(axis, divisor)] if inside.constant == 0 else [(axis, 1)]
     return [(axis, 1) for axis in atom.variables if isinstance(axis, IterVar)]
+
+
+def with_reciprocals(output: Tensor) -> Tensor:
+    """The expression with products in the place of divisions by what all elements of a row share.
+
+    A vector is divided in 5 to 16 cycles, and multiplied in a half or one: of a softmax this was
+    as long as half of its exponentials or more. Where a quotient is rounded to an integer it stays
+    one: a unit in its last place is another integer then.
+
+    Args:
+        output: of the expression.
+    """
+    stages = computed_stages(output)
+    if any(_rounds(node) for op in stages for body in op.body for node in nodes(body)):
+        return output
+    most = max(prod(map(extent, (*op.axis, *op.reduce_axis))) for op in stages) // _SHARED_BY
+    made: dict[Tensor, Tensor] = {}
+
+    def reciprocal(of: Tensor) -> Tensor:
+        if of not in made:
+            one = const(1.0, of.dtype)
+            made[of] = compute(of.shape, lambda *at: one / of(*at), name=f"{of.name}.reciprocal")
+        return made[of]
+
+    def changed(node: Expr) -> Expr | None:
+        if not (isinstance(node, Binary) and node.op == "div" and node.dtype in ("f32", "f64")):
+            return None
+        below = _read_through(node.b)
+        if below is None or prod(below.tensor.shape) > most or not _is_reduced(below.tensor):
+            return None
+        return node.a * TensorRead(reciprocal(below.tensor), below.indices)
+
+    return changed_throughout(output, changed)
+
+
+def _rounds(node: Expr) -> bool:
+    """Whether a node makes an integer of a float."""
+    if isinstance(node, Call):
+        return node.name in _ROUNDING
+    return isinstance(node, Cast) and is_float(node.value.dtype) and not is_float(node.dtype)
+
+
+def _read_through(value: Expr) -> TensorRead | None:
+    """The read that a value is, of what computes it: not of what only repeats that."""
+    while isinstance(value, TensorRead):
+        op = value.tensor.op
+        if not isinstance(op, ComputeOp) or not isinstance(op.body[0], TensorRead):
+            return value
+        value = substitute(op.body[0], dict(zip(op.axis, value.indices, strict=True)))
+    return None
+
+
+def _is_reduced(tensor: Tensor) -> bool:
+    """Whether a tensor is, or is computed of, what is reduced."""
+    if not isinstance(tensor.op, ComputeOp):
+        return False
+    return any(op.reduction is not None for op in computed_stages(tensor))
 
 
 def check_reuse(pattern: AccessPattern) -> None:

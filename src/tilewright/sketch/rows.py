@@ -145,7 +145,7 @@ class RowsSketch(Sketch):
         chain = RowChain(self._site, bool(values["keep"]))
         writer = _Writer(chain, self._target, values)
         writer.write()
-        return SketchedKernel(chain.schedule, (*self._site.inputs, self._site.output))
+        return SketchedKernel(chain.schedule, (*self._site.inputs, chain.result))
 
 
 class _Cost:

@@ -328,14 +328,32 @@ def rewritten(
         The output of an expression whose computations are made anew where they change; the old one
         where nothing does.
     """
+
+    def changed(node: Expr) -> Expr | None:
+        if isinstance(node, TensorRead) and node.tensor in replaced:
+            return replaced[node.tensor](node.indices)
+        return None
+
+    return changed_throughout(output, changed)
+
+
+def changed_throughout(output: Tensor, change: Callable[[Expr], Expr | None]) -> Tensor:
+    """The expression with other nodes in the place of some, in the bodies of all computations.
+
+    Args:
+        output: of the expression.
+        change: given a node whose parts are changed already, what takes its place; None keeps it.
+
+    Returns:
+        As of `rewritten`.
+    """
     made: dict[Tensor, Tensor] = {}
 
     def changed(node: Expr) -> Expr | None:
-        if not isinstance(node, TensorRead):
-            return None
-        if node.tensor in replaced:
-            return replaced[node.tensor](node.indices)
-        return TensorRead(made[node.tensor], node.indices) if node.tensor in made else None
+        other = change(node)
+        if other is None and isinstance(node, TensorRead) and node.tensor in made:
+            return TensorRead(made[node.tensor], node.indices)
+        return other
 
     for op in computed_stages(output):
         body = tuple(transform(expr, changed) for expr in op.body)

@@ -192,8 +192,18 @@ def contraction_of(site: SiteExpression) -> MatrixForm:
         raise Unfit("it reduces several values at once")
     if reduction.init is not None or not is_true(reduction.condition):
         raise Unfit("its sums do not start from zero, or leave something out")
+    try:
+        return _matrix_form(site, main)
+    except Unfit:
+        other = _apart(site, main)
+        if other.output is site.output:
+            raise
+        return _matrix_form(other, main)
+
+
+def _matrix_form(site: SiteExpression, main: StageStructure) -> MatrixForm:
+    """The groups of axes of a sum of products, or Unfit."""
     parts = factors(main.body)
-    site = _apart(site, main)
     places = _places(site, main)
     lanes = _innermost(site, main, places)
     if len(parts) < 2 or lanes is None:
@@ -222,9 +232,10 @@ def contraction_of(site: SiteExpression) -> MatrixForm:
 
 
 def _apart(site: SiteExpression, main: StageStructure) -> SiteExpression:
-    """The site with each dimension of its output apart along which the sums are repeated: enlarged
-    so, two rows are one of sums and the number of its copy."""
-    if prod(site.output.shape) <= prod(main.output.shape):
+    """The site with each dimension of its output apart that is several of the sums: the groups of a
+    convolution and their channels, or, where it is enlarged, rows and the numbers of their copies.
+    """
+    if site.output is main.output:
         return site
     output = in_dimensions_of(site.output, main.output, _element(site, main))
     return SiteExpression(site.inputs, site.constant, output)

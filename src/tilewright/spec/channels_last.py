@@ -1,11 +1,11 @@
 """Channels last for a whole convolution network: IREE's pass in a spec, and what the pass leaves.
 
 IREE's pass gives plain convolutions, of images and of volumes, their channels last, each with a
-transpose before it and one behind it. Depthwise convolutions, pooling windows, concatenations of
-channels, the zeros between the elements of what a transposed convolution reads, and resizes
-(`pixel_chains`) stay as they are, so that the transposes around them do not meet: in a MobileNet
-each depthwise layer would read or write channels first. Here those ops get transposes of their own;
-then all are moved to where they cancel:
+transpose before it and one behind it. Depthwise and grouped convolutions, pooling windows,
+concatenations of channels, the zeros between the elements of what a transposed convolution reads,
+and resizes (`pixel_chains`) stay as they are, so that the transposes around them do not meet: in a
+MobileNet each depthwise layer would read or write channels first. Here those ops get transposes of
+their own; then all are moved to where they cancel:
 
     transform.named_sequence @__transform_main(%module) {
       %functions = transform.structured.match ops{["util.func"]} in %module
@@ -63,9 +63,11 @@ _PROPAGATE = "iree-global-opt-propagate-linalg-transpose"
 # Without canonicalisation before it the compiler crashes on some networks.
 _CANONICALIZE = "canonicalize"
 _SAME_ONCE = "cse"
+_GROUPED = "linalg.conv_2d_ngchw_gfchw"
 # With the rank of their images.
 _CONVOLUTIONS = {
     "linalg.conv_2d_nchw_fchw": RANK,
+    _GROUPED: RANK,
     "linalg.depthwise_conv_2d_nchw_chw": RANK,
     "linalg.conv_3d_ncdhw_fcdhw": RANK + 1,
 }
@@ -79,6 +81,8 @@ _CONSTANT = "arith.constant"
 _KNOWN = (_CONSTANT, "util.global.load")
 _CONCAT, _INSERT = "tensor.concat", "tensor.insert_slice"
 _TO_LAST, _FILTER = last_order(RANK), (1, 2, 0)
+# Of an image whose channels are groups of some, to them last and back; of its filter.
+_GROUPS, _GROUPED_FILTER = (0, 3, 4, 1, 2), (0, 1, 3, 4, 2)
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,8 @@ def find_channels_first(module: ir.Module | ir.Operation) -> ChannelsFirst:
     ranks = {_CONVOLUTIONS[op.name] for op in walk(module.operation) if op.name in _CONVOLUTIONS}
     for op in walk(module.operation):
         folds |= is_elementwise(op) and not all(map(_is_projection, indexing_maps(op)))
-        if _rank(op) in ranks and _is_channels_first(op):
+        # Channels that are groups of some have two dimensions.
+        if _rank(op) - (op.name == _GROUPED) in ranks and _is_channels_first(op):
             alone = _alone(op)
             found.setdefault(alone.digest, str(alone.module.operation.get_asm()))
             parts = tuple(op.operands) if op.name == _CONCAT else ()
@@ -175,7 +180,7 @@ def _is_channels_first(op: ir.Operation) -> bool:
         return _is_quantised_image(op)
     if op.name == CHAIN_END:
         return pixel_chain(op) is not None
-    if op.name not in (_DEPTHWISE, *_POOLING, _CONCAT, _INSERT):
+    if op.name not in (_DEPTHWISE, _GROUPED, *_POOLING, _CONCAT, _INSERT):
         return False
     types = [v.type for v in op.operands if isinstance(v.type, ir.RankedTensorType)]
     if not all(ir.RankedTensorType(type_).has_static_shape for type_ in types):
@@ -215,7 +220,8 @@ def _define(name: str, pattern: SitePattern, beginnings: Sequence[int]) -> None:
     def body(*values: ir.Value) -> list[ir.Value]:
         made = _with_channels_last(op, [*values], beginnings)
         last = ir.RankedTensorType(made.type).rank - 1
-        return [_transposed(made, (0, last, *range(1, last)))]
+        back = _GROUPS if op.name == _GROUPED else (0, last, *range(1, last))
+        return [_transposed(made, back)]
 
     define_function(name, pattern.input_types, [pattern.output_type], body)
     pattern.define_matcher(f"{name}_is")
@@ -255,6 +261,9 @@ def _with_channels_last(
     make: Callable[..., ir.Value] = linalg.depthwise_conv_2d_nhwc_hwc
     if op.name in _POOLING:
         make = _POOLING[op.name]
+    elif op.name == _GROUPED:
+        make, order = linalg.conv_2d_nhwgc_gfhwc, _GROUPS
+        window = last(window, _GROUPED_FILTER)
     else:
         window = last(window, _FILTER)
     strides, dilations = (

@@ -135,6 +135,26 @@ def test_a_result_that_is_enlarged_has_each_sum_several_times() -> None:
     assert contraction_of(site).sizes == (35, 20, 6)
 
 
+def test_a_result_whose_channels_are_those_of_groups_has_both_apart() -> None:
+    """As a grouped 1x1 convolution has them where something with channels alone is added."""
+    x, w = te.placeholder((35, 18), "f32", name="x"), te.placeholder((3, 20, 6), "f32", name="w")
+    more = te.placeholder((35, 60), "f32", name="more")
+    c = te.reduce_axis(6, "c")
+    y = te.compute(
+        (35, 3, 20), lambda i, g, o: te.sum(x[i, g * 6 + c] * w[g, o, c], axis=c), name="y"
+    )
+    z = te.compute((35, 60), lambda i, o: y[i, o // 20, o % 20] + more[i, o], name="z")
+    site = SiteExpression((x, w, more), (False, True, False), z)
+
+    def wanted(x: Any, w: Any, more: Any) -> Any:
+        groups = np.einsum("igc,goc->igo", x.reshape(35, 3, 6), w)
+        return groups + more.reshape(35, 3, 20)
+
+    check(site, wanted)
+    found = contraction_of(site)
+    assert (found.batches, *found.sizes) == (3, 35, 20, 6)
+
+
 def test_blocks_of_channels_are_read_in_place() -> None:
     """A 1x1 convolution of 24 channels in blocks of 8: rows are one axis, the depth is three."""
     site = product((3, 5, 7, 8), (4, 3, 8, 8), "chvq,ocqp->ohvp", (False, True))

@@ -72,8 +72,8 @@ PAGES = {
         ["te", "tuning.template_search"],
     ),
     "primitives": (
-        "The 21 primitives of TVM's schedules, and one of Halide's. The nests in the examples are what they do: tests run "
-        "them.",
+        "The 21 primitives of TVM's schedules, and one of Halide's. The nests in the examples are "
+        "what they do: tests run them.",
         [
             "schedule",
             "schedule.stage",

@@ -67,7 +67,7 @@ PAGES = {
     "space": ("Search spaces: works alone.", ["space", "space.interface", "space.generators"]),
     "search": ("Search strategies.", ["search"]),
     "schedule": (
-        "Tensor expressions, schedules, templates; [primitives](primitives.md) has the 21 "
+        "Tensor expressions, schedules, templates; [primitives](primitives.md) has the "
         "primitives of schedules.",
         ["te", "tuning.template_search"],
     ),

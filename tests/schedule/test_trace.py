@@ -31,6 +31,7 @@ def scheduled(n: int) -> tuple[te.Schedule, list[te.Tensor]]:
     ko, ki = s[local].split(local.op.reduce_axis[0], nparts=2)
     s[copy].compute_at(s[local], ko)
     s[copy].storage_align(copy.op.axis[0], 8, 1)
+    s[copy].align_extent(copy.op.axis[1], 8)
     s[local].unroll(ki)
     s[c].pragma(io, "auto_unroll_max_step", 8)
     s[c].set_store_predicate(te.all(tx.var >= 0, te.logical_not(ii < 0)))

@@ -11,11 +11,12 @@ from unittest.mock import ANY
 import pytest
 from iree.compiler import ir
 
+from tilewright.argument import ArgumentType
 from tilewright.errors import UserError
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.template import dispatch_functions, read_dispatch
 from tilewright.measure.jobs import WorkerFailure
-from tilewright.site import KernelChoice
+from tilewright.site import KernelChoice, Site
 from tilewright.sketch.generators import sketches
 from tilewright.sketch.site_tasks import FindSitesRequest, find_sites
 from tilewright.spec.preprocessing import PHASE, conv_sites
@@ -249,6 +250,44 @@ def test_a_finalist_is_its_site_through_its_spec_and_no_other(
     found = opened.compilers.ask(compile_site_finalist, asked(first, second.site), 120.0)
     assert isinstance(found, WorkerFailure)
     assert found.message == NOT_REACHED
+
+
+def test_a_finalist_is_of_the_site_before_any_pass_can_rewrite_it(
+    opened: OpenProgram, kernels: Kernels, tmp_path: Path
+) -> None:
+    """A bias that is spread out and then transposed: input passes make one broadcast of it."""
+    module = tmp_path / "site.mlir"
+    module.write_text("""
+    #same = affine_map<(a, b, c, d) -> (a, b, c, d)>
+    util.func public @main(%x: tensor<1x8x8x16xf32>, %b: tensor<16xf32>) -> tensor<1x8x8x16xf32> {
+      %e = tensor.empty() : tensor<1x16x8x8xf32>
+      %spread = linalg.broadcast ins(%b : tensor<16xf32>) outs(%e : tensor<1x16x8x8xf32>)
+        dimensions = [0, 2, 3]
+      %f = tensor.empty() : tensor<1x8x8x16xf32>
+      %last = linalg.transpose ins(%spread : tensor<1x16x8x8xf32>)
+        outs(%f : tensor<1x8x8x16xf32>) permutation = [0, 2, 3, 1]
+      %y = linalg.generic {indexing_maps = [#same, #same, #same],
+          iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+        ins(%x, %last : tensor<1x8x8x16xf32>, tensor<1x8x8x16xf32>)
+        outs(%f : tensor<1x8x8x16xf32>) {
+      ^bb0(%p: f32, %q: f32, %o: f32):
+        %s = arith.addf %p, %q : f32
+        linalg.yield %s : f32
+      } -> tensor<1x8x8x16xf32>
+      util.return %y : tensor<1x8x8x16xf32>
+    }""")
+    (known, _), *_ = kernels.values()
+    image = ArgumentType((1, 8, 8, 16), "f32")
+    inputs = (image, ArgumentType((16,), "f32"))
+    site = Site("biased", ("biased",), 1, module, inputs, (False, True), image)
+    reading = ReadSiteRequest(site, opened.flags(), opened.target)
+    expression = opened.compilers.ask(read_site, reading, 100.0).expression
+    assert expression is not None
+    sketch = sketches(expression, opened.target)[0]
+    choice = KernelChoice(sketch.name, sketch.space.default)
+    entry = replace(known, name="biased", site=module, expression=expression, choice=choice)
+    request = SiteFinalistRequest(entry, module, opened.flags(), tmp_path / "finalist.vmfb", 2)
+    assert opened.run(compile_site_finalist, request, 120.0).read_bytes()
 
 
 def test_another_constant_or_stride_is_another_site(

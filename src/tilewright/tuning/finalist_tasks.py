@@ -63,9 +63,8 @@ def compile_site_finalist(state: WorkerState, request: SiteFinalistRequest) -> P
     compiler = session(state, request.flags)
     module = parse_module(compiler, request.program.read_bytes())
     # What each pass leaves is verified where the result is proven.
-    compiler.run(module.operation, SITE_PROGRAM_PHASE, _SPEC_PHASE, verify=False)
     _apply(module, spec)
-    compiler.run(module.operation, _SPEC_PHASE, CONFIGURED_PHASE, verify=False)
+    compiler.run(module.operation, SITE_PROGRAM_PHASE, CONFIGURED_PHASE, verify=False)
     if not any(KernelEntry.reached(module).values()):
         raise UserError(NOT_REACHED)
     source = bytes(module.operation.get_asm(binary=True))

@@ -200,6 +200,10 @@ def test_the_result_says_what_was_found(stand_in: type[Session]) -> None:
     assert "Program: 16.0 ms by default, 10.0 ms tuned: 1.60x the speed" in text
     assert "95% interval 1.55 to 1.65), variant data-tiling" in text
     assert "Outputs equal those of the untuned program. Largest error: 2.5e-06, allowed" in text
+    by_float64 = replace(RESULT.program, compared_with="float64 NumPy").outputs
+    assert by_float64.startswith(
+        "Outputs are as right as the untuned program's, by float64 NumPy. Largest error: 2.5e-06"
+    )
     assert "changed the configuration of 1 dispatch: main_dispatch_0_matmul" in text
     assert "60 trials in 1 min 15 s" in text
     assert "search: as if" in result.stderr

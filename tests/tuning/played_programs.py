@@ -29,6 +29,7 @@ from tilewright.tuning.candidate_trial import CandidateTester, Reference
 from tilewright.tuning.company import Outcome
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.evidence import EvidenceRequest
+from tilewright.tuning.exact_results import ExactRequest
 from tilewright.tuning.extract_tasks import ExtractedDispatch
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepared_variant import PreparedVariant
@@ -159,6 +160,8 @@ class PlayedRun:
         return [Result(job, self._answer(job.request)) for job in jobs]
 
     def ask(self, task, request, timeout_s):
+        if isinstance(request, ExactRequest):
+            return WorkerFailure("error", "there is no program")
         assert isinstance(request, EvidenceRequest)
         return write_whole(request.output, request.spec.read_bytes())
 

@@ -55,6 +55,7 @@ class Comparison:
 
     `error` is |actual - expected| there, `tolerance` what was allowed. For shapes that differ or an
     empty output, `worst_index` is empty and the numbers are 0. `reason` says in words why not ok.
+    `against`: what was expected, where that is not the reference that the caller gave.
     """
 
     ok: bool
@@ -64,6 +65,7 @@ class Comparison:
     error: float
     tolerance: float
     reason: str = ""
+    against: str = ""
 
     @property
     def share_of_bound(self) -> float:

@@ -308,7 +308,10 @@ def _check_running(found: _Findings, programs: Programs, default: Build, tuned: 
     tested = programs.compare_outputs(tuned)
     worst = max(tested.comparisons, key=lambda one: one.share_of_bound, default=None)
     bound = f": largest error {worst.error:.2g}, allowed {worst.tolerance:.2g}" if worst else ""
-    found.add("numbers", "outputs", tested.message, f"equal those of the untuned program{bound}")
+    right = "equal those of the untuned program"
+    if by := next((one.against for one in tested.comparisons if one.against), ""):
+        right = f"are as right as the untuned program's, by {by}"
+    found.add("numbers", "outputs", tested.message, f"{right}{bound}")
     if not tested.ok:
         return
     _check_speed(found, programs, default, tuned)

@@ -92,7 +92,7 @@ class Final:
 
     comparison: with the default. changed: the dispatches that the spec configures differently from
     the compiler itself. wrong: '' when its results were found to be those of the default. worst:
-    the output that came closest to its bound. constant_work: as of the summary.
+    the output that came closest to its bound. compared_with, constant_work: as of the summary.
     """
 
     company: Company | None
@@ -101,6 +101,7 @@ class Final:
     changed: tuple[str, ...] = ()
     wrong: str = ""
     worst: Comparison | None = None
+    compared_with: str = ""
     constant_work: Mapping[str, int] | None = None
 
 
@@ -276,6 +277,7 @@ def _prove(programs: Programs, company: Company, comparison: Finalist) -> Final:
         comparison,
         tuple(dict.fromkeys(changed)),
         worst=worst,
+        compared_with=next((one.against for one in tested.comparisons if one.against), ""),
         constant_work=proof.constant_work,
     )
 
@@ -344,6 +346,7 @@ def _summarise(
             variants=dict(outcome.variants),
             largest_error=final.worst.error if final.worst is not None else None,
             allowed_error=final.worst.tolerance if final.worst is not None else None,
+            compared_with=final.compared_with,
             constant_work=None if final.constant_work is None else dict(final.constant_work),
             model_run_by=outcome.model.by if outcome.model else "",
             model_error=outcome.model.error if outcome.model else None,

@@ -35,6 +35,7 @@ from tilewright.tuning.estimates import (
     comparison_s,
     with_kernels_s,
 )
+from tilewright.tuning.exact_results import ExactResults
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.roundings import Roundings
 from tilewright.tuning.variants import PREPROCESSING_FLAG, Variant, packed_ahead, without_spec
@@ -181,8 +182,11 @@ class Programs:
         self.expected = self.folder / "expected.npz"
         # Other data, and what the compiler's own program makes of them; None where there are none.
         self.others: tuple[InputSet, Path] | None = None
-        # What results of a quantised program may differ by, where that is to be asked.
+        # What results of a quantised program may differ by; None: what of others is right.
         self.roundings: Roundings | None = None
+        self.exact = ExactResults(
+            context, self.folder, self.keep_outputs, function, parameters, PROGRAM_REDUCTION_LENGTH
+        )
         self.seconds_each = 0.0
 
     @property
@@ -351,14 +355,13 @@ class Programs:
         assert build.vmfb is not None
         tester = self._tester(others)
         tested = tester.check(build.vmfb)
-        if self.roundings is None:
-            return tested
-        self.roundings.prepare()
+        if self.roundings is not None:
+            self.roundings.prepare()
         if tested.ok:
             return tested
-        expected = tester.reference.expected
+        expected, judge = tester.reference.expected, self.roundings or self.exact
         assert expected is not None
-        return self.roundings.judge(build.vmfb, tester.reference.inputs, expected, tested)
+        return judge.judge(build.vmfb, tester.reference.inputs, expected, tested)
 
     def compare_all_outputs(self, build: Build) -> Tested:
         """As `compare_outputs`, and with other data: what is handed back must not be right for the

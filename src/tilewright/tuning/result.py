@@ -19,6 +19,7 @@ class ProgramSummary:
 
     `largest_error`: how far the tuned program's results are from the untuned one's at the element
     that is closest to its bound, `allowed_error`; None where they are the same program.
+    `compared_with`: what else they were compared with, where the untuned program's were not right.
     `constant_work`: dispatches of a call that work on constants alone (packing, transposing),
     which could be done ahead, and how often they run; None where that was not looked for.
     `model_run_by`: what else ran the model, `model_error`: how far the untuned program's results
@@ -34,6 +35,7 @@ class ProgramSummary:
     variants: dict[str, float | str] = field(default_factory=dict)
     largest_error: float | None = None
     allowed_error: float | None = None
+    compared_with: str = ""
     constant_work: dict[str, int] | None = None
     model_run_by: str = ""
     model_error: float | None = None
@@ -44,6 +46,8 @@ class ProgramSummary:
         if not self.verified:
             return "Outputs were not compared."
         found = "Outputs equal those of the untuned program."
+        if self.compared_with:
+            found = f"Outputs are as right as the untuned program's, by {self.compared_with}."
         if self.largest_error is not None and self.allowed_error:
             error, allowed = f"{self.largest_error:.2g}", f"{self.allowed_error:.2g}"
             found += f" Largest error: {error}, allowed {allowed}."

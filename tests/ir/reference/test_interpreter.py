@@ -354,6 +354,73 @@ def test_unsupported_is_named(text: str, named: str) -> None:
             evaluate(module, "main", inputs)
 
 
+# As an importer and the compiler's input passes leave it: called with fences, and with a wrapper
+# that waits for them.
+WHOLE = """
+module attributes {stream.affinity.default = #hal.device.affinity<@dev>} {
+  util.global private @dev : !hal.device
+  util.global private @w = #flow.parameter.named<"model"::"a.w"> : tensor<2x3xf32>
+  util.global private @n = #stream.parameter.named<"n"> : tensor<i16>
+  util.func public @main$async(%v: !hal.buffer_view, %ready: !hal.fence, %done: !hal.fence) -> !hal.buffer_view {
+    %x = hal.tensor.import wait(%ready) => %v "x" : !hal.buffer_view -> tensor<2x3xf32>
+    %w = util.global.load immutable @w : tensor<2x3xf32>
+    %n = util.global.load immutable @n : tensor<i16>
+    %k = tensor.extract %n[] : tensor<i16>
+    %f = arith.sitofp %k : i16 to f32
+    %y = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>],
+        iterator_types = ["parallel", "parallel"]}
+        ins(%x, %w : tensor<2x3xf32>, tensor<2x3xf32>) outs(%x : tensor<2x3xf32>) {
+    ^bb0(%p: f32, %q: f32, %o: f32):
+      %r = arith.mulf %p, %q : f32
+      %s = arith.addf %r, %f : f32
+      linalg.yield %s : f32
+    } -> tensor<2x3xf32>
+    %z = hal.tensor.barrier join(%y : tensor<2x3xf32>) => %done : !hal.fence
+    %out = hal.tensor.export %z "y" : tensor<2x3xf32> -> !hal.buffer_view
+    util.return %out : !hal.buffer_view
+  }
+  util.func public @main(%v: !hal.buffer_view) -> !hal.buffer_view {
+    %forever = arith.constant -1 : i32
+    %c0 = arith.constant 0 : index
+    %null = util.null : !hal.fence
+    %device = hal.devices.get %c0 : !hal.device
+    %fence = hal.fence.create device(%device : !hal.device) flags("None") : !hal.fence
+    %r = util.call @main$async(%v, %null, %fence) : (!hal.buffer_view, !hal.fence, !hal.fence) -> !hal.buffer_view
+    %status = hal.fence.await until([%fence]) timeout_millis(%forever) flags("None") : i32
+    util.return %r : !hal.buffer_view
+  }
+}"""
+
+
+def test_a_whole_program_with_its_parameters() -> None:
+    x = RNG.standard_normal((2, 3), np.float32)
+    w = RNG.standard_normal((2, 3), np.float32)
+    stored = {("model", "a.w"): w.tobytes(), ("", "n"): np.int16(-3).tobytes()}
+    with parsed(WHOLE) as module:
+        (got,) = evaluate(module, "main", [x], lambda *place: stored[place])
+        np.testing.assert_allclose(got, x.astype(float) * w - 3, rtol=1e-15)
+        with pytest.raises(Unsupported, match="constant"):
+            evaluate(module, "main", [x])
+
+
+def test_what_is_not_read_again_takes_no_memory() -> None:
+    kind = "tensor<1000x1000xf32>"
+    steps = "\n".join(f"  %{at + 1} = arith.addf %{at}, %{at} : {kind}" for at in range(20))
+    text = f"""
+func.func @main(%x: {kind}) -> {kind} {{
+  %0 = arith.addf %x, %x : {kind}
+{steps}
+  return %20 : {kind}
+}}"""
+    data = np.ones((1000, 1000), np.float32)
+    tracemalloc.start()
+    (got,) = run(text, data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (got == 2.0**21).all()
+    assert peak < 8 * 8 * data.size
+
+
 def test_inputs_that_do_not_fit() -> None:
     a, b = np.zeros((37, 53)), np.zeros((53, 29))
     with pytest.raises(UserError, match="takes 2 inputs, 1"):

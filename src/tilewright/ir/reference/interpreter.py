@@ -1,5 +1,9 @@
 """Functions, dispatches and control flow: the walk over a program.
 
+A whole program is run as its function says: what it waits for, and tells others by fences, has no
+part in what it computes. A value is let go of behind the last op of a function that reads it: those
+of a network together take twice as much room as its activations and weights do.
+
 An isolated dispatch is run as what it says: `flow.dispatch` calls the executable's function with a
 buffer for every tensor it is bound to (results tied to an operand start with its contents), and the
 loads and stores of the dispatch work on these. How the work is shared among workgroups, and how
@@ -8,12 +12,19 @@ encodings lay tensors out, has no part in what is computed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from iree.compiler import ir
 
+from tilewright.attributes import (
+    AttributeSyntaxError,
+    is_attribute,
+    items_of,
+    unquoted,
+    value_of,
+)
 from tilewright.errors import UserError
 from tilewright.ir.reference import attention, extended, quantised, structured, tensors
 from tilewright.ir.reference.elements import (
@@ -24,12 +35,14 @@ from tilewright.ir.reference.elements import (
     hold,
     undefined,
 )
-from tilewright.ir.reference.scalar import kernel
+from tilewright.ir.reference.scalar import from_bytes, kernel
 from tilewright.ir.reference.tensors import put, segments, shape_of, slices, take
-from tilewright.ir.walk import symbols
+from tilewright.ir.walk import attribute_tree, symbols, walk
 
 # What is known by the names of the program: arrays, or buffer views that are not imported yet.
 Values = dict[ir.Value, Any]
+#: Loads the bytes of a parameter by its scope and its key.
+Load = Callable[[str, str], Array]
 
 HANDLERS: dict[str, tensors.Handler] = {
     **tensors.HANDLERS,
@@ -37,18 +50,24 @@ HANDLERS: dict[str, tensors.Handler] = {
     **extended.HANDLERS,
     **quantised.HANDLERS,
 }
+_NUMBERS = ir.DenseElementsAttr | ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr
+_PARAMETERS = ("#flow.parameter.named", "#stream.parameter.named")
 _TERMINATORS = ("func.return", "util.return", "scf.yield", "flow.return")
 #: Ops that call a function of the module.
 CALLS = ("flow.dispatch", "func.call", "util.call")
 
 
-def evaluate(module: ir.Module, function: str, inputs: Sequence[Array]) -> list[Array]:
+def evaluate(
+    module: ir.Module, function: str, inputs: Sequence[Array], parameter: Load | None = None
+) -> list[Array]:
     """Run a function of a module in float64.
 
     Args:
         module: with the function.
         function: its name.
         inputs: arrays (or scalars) with the shapes of the function's arguments.
+        parameter: loads what its globals are initialised with from outside the module; None: such
+            a module is unsupported.
 
     Returns:
         One array for each result: float64 for float element types, int64 for integers and index
@@ -59,14 +78,15 @@ def evaluate(module: ir.Module, function: str, inputs: Sequence[Array]) -> list[
         UserError: the function or the inputs do not fit.
     """
     with np.errstate(all="ignore"):
-        return Interpreter(module).call_with(function, inputs)
+        return Interpreter(module, parameter).call_with(function, inputs)
 
 
 class Interpreter:
     """Runs functions of one module. It keeps no state between calls but the symbol table."""
 
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, parameter: Load | None = None) -> None:
         self._symbols = symbols(module)
+        self._parameter = parameter
 
     def call_with(self, function: str, inputs: Sequence[Array]) -> list[Array]:
         """Check and convert the inputs, then call.
@@ -94,11 +114,17 @@ class Interpreter:
         if len(function.regions[0].blocks) != 1:
             raise Unsupported("branches between blocks (cf)")
         block = function.regions[0].blocks[0]
-        return self._block(block, dict(zip(block.arguments, arguments, strict=True)))
+        values = dict(zip(block.arguments, arguments, strict=True))
+        return self._block(block, values, _last_reads(block))
 
-    def _block(self, block: ir.Block, values: Values) -> list[Any]:
-        """Run a block; `values` holds what is defined outside it and gets what it defines."""
-        for view in block.operations:
+    def _block(
+        self, block: ir.Block, values: Values, last: Sequence[Sequence[ir.Value]] = ()
+    ) -> list[Any]:
+        """Run a block; `values` holds what is defined outside it and gets what it defines.
+
+        `last`: for each op what may be let go of behind it; (): nothing.
+        """
+        for position, view in enumerate(block.operations):
             op = view.operation
             operands = [values[v] for v in op.operands]
             if op.name in _TERMINATORS:
@@ -106,6 +132,9 @@ class Interpreter:
             results = self._op(op, operands, values)
             for result, value in zip(op.results, results, strict=True):
                 values[result] = value
+            del operands, results
+            for value in last[position] if last else ():
+                del values[value]
         return []
 
     def _op(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
@@ -135,10 +164,20 @@ class Interpreter:
         found = self._symbols.get(name)
         if found is None or "initial_value" not in found.attributes:
             raise Unsupported(f"util.global.load of @{name}, which has no constant value")
-        return [constant(found.attributes["initial_value"])]
+        place = _parameter_place(found.attributes["initial_value"])
+        if place is None or self._parameter is None:
+            return [constant(found.attributes["initial_value"])]
+        type_ = ir.RankedTensorType(op.results[0].type)
+        return [from_bytes(self._parameter(*place), element_of(type_), tuple(type_.shape))]
 
     def _import(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
         return [_held(operands[0], op.results[0].type, "an imported tensor")]
+
+    def _nothing(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
+        return [None] * len(op.results)
+
+    def _barrier(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
+        return operands[: len(op.results)]
 
     def _call_op(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
         return self._call(called_function(self._symbols, op), operands)
@@ -189,7 +228,12 @@ _OWN = {
     "flow.tensor.constant": Interpreter._constant,
     "hal.buffer_view.dim": Interpreter._dim,
     "util.global.load": Interpreter._global,
+    "hal.devices.get": Interpreter._nothing,
+    "hal.fence.await": Interpreter._nothing,
+    "hal.fence.create": Interpreter._nothing,
+    "hal.tensor.barrier": Interpreter._barrier,
     "hal.tensor.import": Interpreter._import,
+    "util.null": Interpreter._nothing,
     "func.call": Interpreter._call_op,
     "util.call": Interpreter._call_op,
     "scf.if": Interpreter._if,
@@ -198,6 +242,36 @@ _OWN = {
     "iree_tensor_ext.dispatch.tensor.load": Interpreter._load,
     "iree_tensor_ext.dispatch.tensor.store": Interpreter._store,
 }
+
+
+def _last_reads(block: ir.Block) -> list[list[ir.Value]]:
+    """For each op of a block the values of the block that it, or what it holds, reads last."""
+    inside = {*block.arguments, *(r for op in block.operations for r in op.operation.results)}
+    found: list[list[ir.Value]] = []
+    for view in reversed(list(block.operations)):
+        op = view.operation
+        below = {value for one in walk(op) for value in one.operands}
+        read = inside & {*op.operands, *below}
+        # What nothing reads is let go of where it is made.
+        read |= inside.intersection(op.results)
+        found.append(list(read))
+        inside -= read
+    return found[::-1]
+
+
+def _parameter_place(value: ir.Attribute) -> tuple[str, str] | None:
+    """Scope and key of the parameter that a global is initialised with; None: it is none."""
+    if isinstance(value, _NUMBERS):
+        return None
+    try:
+        tree = value_of(attribute_tree(value))
+    except AttributeSyntaxError:
+        return None
+    if not any(is_attribute(tree, name) for name in _PARAMETERS):
+        return None
+    (named,) = items_of(tree)
+    scope, _, key = unquoted(str(named)).rpartition('"::"')
+    return scope, key
 
 
 def find_function(table: dict[str, ir.Operation], name: str) -> Any:

@@ -355,6 +355,20 @@ def _bitcast(op: ir.Operation) -> Kernel:
     return lambda x: reinterpret(np.asarray(x), source, target, np.shape(x))
 
 
+def from_bytes(data: Any, target: Element, shape: tuple[int, ...]) -> Array:
+    """A tensor as it lies in memory.
+
+    Args:
+        data: its bytes.
+        target: its element type.
+        shape: of the tensor.
+
+    Raises:
+        Unsupported: the type has no whole bytes.
+    """
+    return hold(np.frombuffer(data, _memory_type(target)).reshape(shape), target)
+
+
 def reinterpret(values: Array, source: Element, target: Element, shape: tuple[int, ...]) -> Array:
     """The bits of a tensor read as one of another element type, of `shape` and the same size.
 
@@ -370,8 +384,7 @@ def reinterpret(values: Array, source: Element, target: Element, shape: tuple[in
     if source == target:
         return values.reshape(shape)
     raw = values.astype(_memory_type(source)).tobytes()
-    read = np.frombuffer(raw, _memory_type(target)).reshape(shape)
-    return hold(read, target)
+    return from_bytes(raw, target, shape)
 
 
 def _memory_type(of: Element) -> np.dtype[Any]:

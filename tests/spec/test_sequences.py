@@ -230,6 +230,32 @@ def test_what_others_use_is_a_result_of_its_own(tmp_path: Path, spec: str) -> No
     same(compiler.run(program, sequenced, x)[0], 16 * x)
 
 
+def test_layers_are_not_computed_twice_for_what_ends_the_last(tmp_path: Path, spec: str) -> None:
+    """What ends a network (a norm, doubling here) also begins its layers, behind sums that those
+    read twice."""
+    layers, each = 4, 13
+    body, last, inputs = [], "%x", [f"%x: {TYPE}"]
+    for n in range(layers):
+        body.append(doubling(f"d{n}", last))
+        inner = f"%d{n}"
+        for k in range(each):
+            inputs.append(f"%w{n}_{k}: {TYPE}")
+            body.append(added(f"t{n}_{k}", inner, f"%w{n}_{k}"))
+            inner = f"%t{n}_{k}"
+        body.append(added(f"x{n}", inner, last))
+        last = f"%x{n}"
+    body.append(doubling("y", last))
+    compiler, program = Compiler(tmp_path), programs(body, ", ".join(inputs), "%y", TYPE)
+    sequenced = in_sequence(compiler, program, spec)
+    first, second, end = calls(compiler, program, sequenced)
+    assert first == second != end
+    x, *others = (random(*SHAPE, seed=n) for n in range(len(inputs)))
+    want = x
+    for n in range(layers):
+        want = 3 * want + sum(others[n * each : (n + 1) * each])
+    same(compiler.run(program, sequenced, x, *others)[0], 2 * want, 1e-4)
+
+
 def test_a_dispatch_binds_no_more_than_the_runtime_takes(tmp_path: Path, spec: str) -> None:
     count = 60
     body, last = [], "%x0"

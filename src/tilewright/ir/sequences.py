@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from tilewright.ir.site_module import IsolatedSite, isolate_value
+from tilewright.ir.site_module import SITE_FUNCTION, IsolatedSite, isolate_value
 from tilewright.ir.stages import CONCAT, DISPATCH, StageKernel, called, parts_of, stage_kernels
 from tilewright.ir.walk import symbols, walk
 
@@ -55,19 +55,67 @@ def find_sequences(module: ir.Operation) -> list[FoundSequence]:
         that is to be written out.
     """
     kernels = stage_kernels(module)
+    parts = [
+        part
+        for function in symbols(module).values()
+        if function.name == "util.func" and len(function.regions[0].blocks)
+        for part in _calls_of(function, kernels)
+    ]
+    refused: set[ir.Operation] = set()
+    while True:
+        made = [_Made(calls, one) for _, calls in parts for one in calls.sequences(refused)]
+        wrong = _replaced_in_part([calls for _, calls in parts], made)
+        if wrong is None:
+            break
+        refused.add(wrong.last)
     found: dict[str, FoundSequence] = {}
-    for function in symbols(module).values():
-        if function.name != "util.func" or not len(function.regions[0].blocks):
-            continue
-        for owner, calls in _calls_of(function, kernels):
-            made = list(calls.sequences())
-            together = _together(owner, calls.dispatches(made))
-            for members in made:
-                alone = calls.isolated(members)
-                if not alone.obstacle:
-                    found.setdefault(alone.digest, FoundSequence(alone.module, together))
-                    together = 1
+    for owner, calls in parts:
+        own = [one for one in made if one.calls is calls]
+        together = _together(owner, calls.dispatches([one.members for one in own]))
+        for one in own:
+            if not one.alone.obstacle:
+                found.setdefault(one.alone.digest, FoundSequence(one.alone.module, together))
+                together = 1
     return list(found.values())
+
+
+class _Made:
+    """Calls that can be one dispatch, and the same as a module of their own."""
+
+    def __init__(self, calls: _Calls, members: set[ir.Operation]) -> None:
+        self.calls, self.members = calls, members
+        self.last = next(op for op in reversed(calls.in_order()) if op in members)
+        self.alone = calls.isolated(members)
+
+    @property
+    def size(self) -> int:
+        """Ops that are recognised."""
+        function = symbols(self.alone.module)[SITE_FUNCTION]
+        return len(list(function.regions[0].blocks[0].operations))
+
+
+def _replaced_in_part(parts: Sequence[_Calls], made: Sequence[_Made]) -> _Made | None:
+    """A sequence that would be found where not only its last result is used; None: no such.
+
+    What recognises calls does not look at who else uses a value, and finds longer sequences first,
+    each length in the order of the program. Layers and the norm behind them that ends a network are
+    one sequence; between other layers the next one, too, uses what that norm is of, and all of it
+    would be computed twice.
+    """
+    left = {op for calls in parts for op in calls.in_order()}
+    usable = [one for one in made if not one.alone.obstacle]
+    for size in sorted({one.size for one in usable}, reverse=True):
+        level = [one for one in usable if one.size == size]
+        for calls in parts:
+            for root in calls.in_order():
+                for one in level:
+                    matched = one.calls.matched(one.members, calls, root)
+                    if not matched or not matched <= left:
+                        continue
+                    if calls.is_used_beside(matched, root):
+                        return one
+                    left -= matched
+    return None
 
 
 def _calls_of(
@@ -126,11 +174,15 @@ class _Calls:
             and parts_of(join) != []
         )
 
-    def sequences(self) -> Iterator[set[ir.Operation]]:
-        """Sets of calls that can be one dispatch each, of two at least."""
+    def sequences(self, refused: set[ir.Operation]) -> Iterator[set[ir.Operation]]:
+        """Sets of calls that can be one dispatch each, of two at least.
+
+        Args:
+            refused: what none ends with.
+        """
         left = set(self._reads)
-        for op in sorted((*self._reads, *self._joins), key=self._place.__getitem__, reverse=True):
-            if op not in left and op not in self._joins:
+        for op in reversed(self.in_order()):
+            if op in refused or (op not in left and op not in self._joins):
                 continue
             members = self._grown(op, left)
             if op in self._joins and not self._needed({op}) <= members:
@@ -184,6 +236,56 @@ class _Calls:
                 return set(order[:apart] if 2 * apart > len(order) else order[:-1])
             if len(self._needed(members)) <= 1:
                 apart = len(order)
+
+    def matched(
+        self, members: set[ir.Operation], there: _Calls, root: ir.Operation
+    ) -> set[ir.Operation]:
+        """The calls in another place that are what some calls here are; none where they are others.
+
+        Args:
+            members: the calls here.
+            there: the calls among which those may be.
+            root: what the last one here would be.
+        """
+        same: dict[ir.Operation, ir.Operation] = {}
+        last = max(members, key=self._place.__getitem__)
+        return set(same.values()) if self._is_same(last, there, root, members, same) else set()
+
+    def _is_same(
+        self,
+        op: ir.Operation,
+        there: _Calls,
+        other: ir.Operation | None,
+        members: set[ir.Operation],
+        same: dict[ir.Operation, ir.Operation],
+    ) -> bool:
+        """Whether an op is one of a set's, with what it reads of the set; `same` gets the pairs."""
+        if op in same or other is None:
+            return same.get(op) == other
+        if not there.is_call(other) or self._what(op) != there._what(other):
+            return False
+        same[op] = other
+        return all(
+            self._is_same(source, there, there._source(theirs), members, same)
+            for mine, theirs in zip(self._read_by(op), there._read_by(other), strict=True)
+            if (source := self._source(mine)) is not None and source in members
+        )
+
+    def is_call(self, op: ir.Operation) -> bool:
+        """Whether an op calls a kernel, or joins what such calls make."""
+        return op in self._reads or op in self._joins
+
+    def in_order(self) -> list[ir.Operation]:
+        """The calls, and what joins their results, as the program has them."""
+        return sorted((*self._reads, *self._joins), key=self._place.__getitem__)
+
+    def is_used_beside(self, members: set[ir.Operation], last: ir.Operation) -> bool:
+        """Whether others than some calls use what these make, but for the last one."""
+        return any(not self._users(op.results[0]) <= members for op in members - {last})
+
+    def _what(self, op: ir.Operation) -> tuple[str, int]:
+        """The kernel that an op calls, or '' of a concatenation; how much it reads."""
+        return "" if op in self._joins else called(op), len(self._read_by(op))
 
     def _needed(self, members: set[ir.Operation]) -> set[ir.Operation]:
         """The other calls whose results some calls read."""

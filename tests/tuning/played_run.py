@@ -114,8 +114,8 @@ def played_task(
         key=TaskKey(workload, TARGET.key, installed_version("iree-base-compiler")),
         share=share,
         default_s=default_s,
-        space_points=float(sizes),
     )
+    task.space_points = float(sizes)
     task.folder.mkdir()
     if default_s is not None:
         task.reference = Reference("inputs", Path("expected.npz"))  # type: ignore[arg-type]

@@ -101,7 +101,15 @@ def test_where_there_is_no_time_or_room_it_stays_wrong(
     right = coarse(1.0)
     case = Case(tmp_path, compilers, device, UNTUNED, DATA)
     case.context.left_s = 1e-3
-    assert case.programs.compare_outputs(case.build(right)).status is Status.WRONG_RESULT
+    build = case.build(right)
+    wrong = case.programs.compare_outputs(build)
+    assert wrong.status is Status.WRONG_RESULT
+    # It is not asked for again, of other data neither.
+    case.context.left_s = None
+    assert build.vmfb is not None
+    assert case.programs.others is not None
+    assert case.programs.exact.judge(build.vmfb, *case.programs.others, wrong) is wrong
+    assert not list(tmp_path.rglob("exact_*.npz"))
     case = Case(tmp_path, compilers, device, UNTUNED, DATA)
     monkeypatch.setattr(exact_results, "_LARGE", -1)
     assert case.programs.compare_outputs(case.build(right)).status is Status.WRONG_RESULT

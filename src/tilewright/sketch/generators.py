@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from tilewright.registration import registered
 from tilewright.sketch.interface import SiteExpression, Sketch
 from tilewright.sketch.loops import LoopsSketch
 from tilewright.space.pipeline import Unfit
 from tilewright.target import Target
+from tilewright.trial import Configuration
 
 # Modules of this package, each of which has its sketches in `SKETCHES`.
 _MODULES = (
@@ -30,13 +33,20 @@ _MODULES = (
 SKETCHES: tuple[type[Sketch], ...] = tuple(registered("tilewright.sketch", _MODULES, "SKETCHES"))
 
 
-def sketches(site: SiteExpression, target: Target, *, exact: bool = True) -> list[Sketch]:
+def sketches(
+    site: SiteExpression,
+    target: Target,
+    *,
+    exact: bool = True,
+    best: Mapping[str, Sequence[Configuration]] = MappingProxyType({}),
+) -> list[Sketch]:
     """The sketches that fit an expression.
 
     Args:
         site: the expression.
         target: what it is compiled for.
         exact: whether those are left out that compute other sums than the expression.
+        best: by the names of sketches, as of `Sketch.best`.
 
     Returns:
         Each with its space; the plainest rule alone where no other is for it.
@@ -46,5 +56,9 @@ def sketches(site: SiteExpression, target: Target, *, exact: bool = True) -> lis
         if exact and not sketch.is_exact:
             continue
         with contextlib.suppress(Unfit):
-            found.append(sketch(site, target))
+            one = sketch(site, target)
+            one.best = best.get(one.name, ())
+            # Some find only here that there is nothing in it.
+            _ = one.space
+            found.append(one)
     return found or [LoopsSketch(site, target)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -23,6 +24,7 @@ from tilewright.sketch.window_tiles import WindowTiles
 from tilewright.space.constraints import Constraint
 from tilewright.space.knobs import ChoiceKnob, Knob, TileKnob
 from tilewright.space.pipeline import Unfit, space_near
+from tilewright.space.search_space import SearchSpace
 from tilewright.target import Target
 from tilewright.trial import Configuration, Value
 
@@ -68,16 +70,22 @@ class WindowsSketch(Sketch):
         self._lanes = target.lanes(widest_bits(found.body))
         self._tiles = self._choose(found)
         self._nest = WindowNest(self._tiles, target, self._lanes, self._made_of)
-        knobs = self._knobs()
-        self.space = space_near(
-            self.name, knobs, self._constraints(), self._start(knobs), prior_many=self._nest.prior
-        )
 
     @abstractmethod
     def _choose(self, found: SlidingReduction) -> WindowTiles:
         """The axes of tiles; raises Unfit."""
 
     # -- the space ---------------------------------------------------------------------------------
+
+    @cached_property
+    def space(self) -> SearchSpace:  # type: ignore[override]
+        """The knobs; made when it is asked for, since who compiles a kernel does not. Raises Unfit
+        where the rules leave no tile."""
+        knobs = self._knobs()
+        default = self.best[0] if self.best else self._start(knobs)
+        return space_near(
+            self.name, knobs, self._constraints(), default, prior_many=self._nest.prior
+        )
 
     def _knobs(self) -> list[Knob]:
         found, lanes = self._found, self._lanes

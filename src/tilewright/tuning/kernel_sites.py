@@ -67,9 +67,7 @@ class TunableSite:
     @cached_property
     def sketches(self) -> Mapping[str, Sketch]:
         """The sketches that fit, by name."""
-        fitting = sketches(self.expression, self.target, exact=self.exact)
-        for one in fitting:
-            one.best = self.best.get(one.name, ())
+        fitting = sketches(self.expression, self.target, exact=self.exact, best=self.best)
         return {one.name: one for one in fitting}
 
     @cached_property

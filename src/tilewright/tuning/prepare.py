@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from tilewright.measure.inputs import turns_for
 from tilewright.measure.jobs import Job, JobRunner, Result
 from tilewright.site import Site, free_name
@@ -298,7 +296,6 @@ def _task(
         beside=0 if target.is_gpu else _constants_beside(prepared, workload, site),
         site=site,
     )
-    task.space_points = task.restricted.size_estimate(np.random.default_rng(0)).points
     task.folder.mkdir(parents=True, exist_ok=True)
     return task
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
+
+import numpy as np
 
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.device_options import NO_PARAMETERS, Parameters
@@ -67,7 +70,6 @@ class DispatchTask:
     default_s: float | None = None
     compile_s: float = 0.0
     share: float = 0.0
-    space_points: float = 0.0
     store_id: int = -1
     trials: list[Trial] = field(default_factory=list)
     reused_trials: int = 0
@@ -75,6 +77,12 @@ class DispatchTask:
     site: TunableSite | None = None
     data: SiteData | None = None
     parameters: Parameters = NO_PARAMETERS
+
+    @cached_property
+    def space_points(self) -> float:
+        """Configurations of the space that is searched, about: estimated when it is asked for,
+        since many of a network's dispatches stay as the compiler makes them."""
+        return self.restricted.size_estimate(np.random.default_rng(0)).points
 
     @property
     def identity(self) -> str:

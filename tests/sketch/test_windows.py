@@ -12,10 +12,25 @@ from window_cases import CASES, convolution, depthwise
 
 from tilewright import te
 from tilewright.schedule.nest import VECTORIZED, For, statements
+from tilewright.sketch.generators import sketches
 from tilewright.sketch.windows import SKETCHES, ChannelWindowsSketch, ColumnWindowsSketch
 from tilewright.space.pipeline import Unfit
 from tilewright.target import parse_target
 from tilewright.trial import Configuration
+
+
+def test_windows_of_which_most_is_beyond_the_edges_come_first() -> None:
+    """They are left out, and a product of what is read has all of it."""
+    names = {}
+    for dilation, pad in ((1, 1), (2, 2), (12, 12), (36, 36)):
+        site = convolution((14, 14), 32, 32, dilation=dilation, pad=pad)
+        names[dilation] = [one.name for one in sketches(site, AVX2)]
+        assert sorted(names[dilation]) == sorted(names[1])
+    assert names[1][0] == names[2][0] == "tiles"
+    assert names[12][0] == names[36][0] == ChannelWindowsSketch.name
+    far = ChannelWindowsSketch(convolution((14, 14), 32, 32, dilation=36, pad=36), AVX2)
+    assert far.work == pytest.approx(1 / 9)
+
 
 # So many loops take seconds in the interpreter: the default, and one configuration drawn.
 LARGE = (

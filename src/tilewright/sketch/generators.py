@@ -30,6 +30,9 @@ _MODULES = (
     "winograd",
 )
 
+# Sketches that compute a smaller part of the products come first.
+_MUCH_LEFT_OUT = 0.7
+
 SKETCHES: tuple[type[Sketch], ...] = tuple(registered("tilewright.sketch", _MODULES, "SKETCHES"))
 
 
@@ -49,7 +52,8 @@ def sketches(
         best: by the names of sketches, as of `Sketch.best`.
 
     Returns:
-        Each with its space; the plainest rule alone where no other is for it.
+        Each with its space, first those that leave much of the work out; the plainest rule alone
+        where no other is for it.
     """
     found: list[Sketch] = []
     for sketch in SKETCHES:
@@ -61,4 +65,5 @@ def sketches(
             # Some find only here that there is nothing in it.
             _ = one.space
             found.append(one)
+    found.sort(key=lambda one: one.work >= _MUCH_LEFT_OUT)
     return found or [LoopsSketch(site, target)]

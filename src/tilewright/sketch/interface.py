@@ -76,13 +76,16 @@ class Sketch(ABC):
     The constructor raises `space.pipeline.Unfit`, with the reason, for an expression that the rule
     is not for. `space` has the rule's knobs, with constraints and a prior; its default is what the
     rule takes for best. A sketch looks at loops and reads, never at names of operations.
-    `is_exact`: whether it computes the same sums of the same products, in whatever order. `best`:
+    `is_exact`: whether it computes the same sums of the same products, in whatever order. `work`:
+    the part of the products that what it takes for best computes, of those that the expression has;
+    below 1 where it leaves out what adds nothing. `best`:
     what another of its kind took for best, and for worth a trial, for an equal expression and
     target, which need not be looked for again.
     """
 
     name: ClassVar[str]
     is_exact: ClassVar[bool] = True
+    work: float = 1.0
     space: SearchSpace
     best: Sequence[Configuration] = ()
 

@@ -121,8 +121,12 @@ class WindowNest:
             shares = zip(self.found.dims, self._shares, strict=True)
             rows = prod(share for dim, share in shares if dim.data is row)
         copied = np.where(values["rows"] == 1, rows, 1.0)
-        in_place = prod(self._shares) if self.leaves_out else 1.0
-        return np.where(values["image"] == "copied", copied, in_place)
+        return np.where(values["image"] == "copied", copied, self.in_place)
+
+    @cached_property
+    def in_place(self) -> float:
+        """The part of what windows read that is computed with, where they read it in place."""
+        return prod(self._shares) if self.leaves_out else 1.0
 
     def prior(self, configurations: Sequence[Configuration]) -> FloatArray:
         """Minus the logarithm of the guessed seconds: higher is better.

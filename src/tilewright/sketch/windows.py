@@ -71,6 +71,13 @@ class WindowsSketch(Sketch):
         self._tiles = self._choose(found)
         self._nest = WindowNest(self._tiles, target, self._lanes, self._made_of)
 
+    @cached_property
+    def work(self) -> float:  # type: ignore[override]
+        """See :class:`Sketch`; of windows side by side little lies beyond the edges."""
+        apart = any(dim.dilation > 1 for dim in self._found.dims)
+        copied = self._usual()["image"] == "copied"
+        return self._nest.in_place if apart and not copied else 1.0
+
     @abstractmethod
     def _choose(self, found: SlidingReduction) -> WindowTiles:
         """The axes of tiles; raises Unfit."""

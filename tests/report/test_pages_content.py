@@ -42,6 +42,15 @@ def test_it_says_what_was_found(page: str) -> None:
     assert "__kernel_config" in text
 
 
+def test_it_says_what_outputs_were_compared_with(page: str, tmp_path: Path) -> None:
+    assert "outputs equal" in visible(page)
+    folder = read_result_folder(make_result_folder(tmp_path / "out"))
+    folder.summary["program"]["compared_with"] = "float64 NumPy"
+    text = visible(tuning_page(folder))
+    assert "outputs as right, by float64 NumPy" in text
+    assert "outputs equal" not in text
+
+
 def test_what_comes_from_outside_is_escaped(page: str) -> None:
     text = visible(page)
     assert "A processor &lt;with&gt; &#34;odd&#34; &amp; letters" in text

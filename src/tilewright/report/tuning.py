@@ -114,7 +114,9 @@ def _headline(summary: Mapping[str, Any]) -> str:
 def _facts(result: ResultFolder) -> list[str]:
     summary, machine = result.summary, result.manifest["machine"]
     threads = result.manifest["options"].get("threads")
-    verified = "outputs equal" if summary["program"]["verified"] else "outputs not compared"
+    by = summary["program"].get("compared_with")
+    right = f"outputs as right, by {by}" if by else "outputs equal"
+    verified = right if summary["program"]["verified"] else "outputs not compared"
     if summary["program"].get("largest_error") is not None:
         verified += f" (largest error {summary['program']['largest_error']:.2g})"
     return [

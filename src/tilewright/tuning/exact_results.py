@@ -3,7 +3,7 @@
 A tuned program is held to the untuned one's results, which can be the worse ones: the compiler
 adds up the 255,744 numbers of a group norm one after another, and a Conv-TasNet's results are off
 by 1.6e-4 where onnxruntime's are by 3e-5. So the program itself is evaluated in float64
-(`tilewright.ir.reference`; of four networks with 0.1 to 9 GFLOP in 0.5 to 3 s on two cores). What
+(`tilewright.ir.reference`; four networks, the largest a Swin-T, in 0.5 to 3 s on two cores). What
 it says is right within the bound that programs have, and results that are no further from it than
 the untuned program's, at most and on average, are as right as those.
 """
@@ -29,6 +29,7 @@ from tilewright.trial import Status
 from tilewright.tuning.candidate_trial import Tested
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.reference_tasks import FLOAT64
+from tilewright.tuning.roundings import apart
 from tilewright.tuning.variants import DEFAULT_VARIANT
 from tilewright.tuning.worker_tasks import parse_module
 
@@ -137,18 +138,10 @@ def _judged(
     compared = replace(compare(got, right, kind, terms), against=FLOAT64)
     if compared.ok:
         return compared
-    (error, on_average), (allowed, allowed_on_average) = (_off(x, right) for x in (got, untuned))
+    (error, on_average), (allowed, allowed_on_average) = apart(got, right), apart(untuned, right)
     if not (np.isfinite(allowed) and error <= allowed and on_average <= allowed_on_average):
         return one
     return replace(compared, ok=True, error=error, tolerance=allowed, reason="")
-
-
-def _off(found: npt.NDArray[Any], right: npt.NDArray[Any]) -> tuple[float, float]:
-    """By how much results are off, at most and on average; infinite where one is no number."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        error = np.abs(found.astype(np.float64) - right)
-    error = np.where(np.isnan(error), np.inf, error)
-    return float(error.max(initial=0.0)), float(error.mean())
 
 
 # In the workers

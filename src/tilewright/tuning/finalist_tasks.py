@@ -1,9 +1,10 @@
 """What compile workers do for a finalist that is a kernel: its site as a program, through a spec.
 
 The spec is what would be shipped, with this kernel alone in it, and the compiler's own pass does to
-the program what it says, between the same phases as behind the option of `iree-compile`. In a warm
-worker that takes neither a process nor a compile without the spec for each finalist; the program
-that is handed back is proven with the command line that the user is given.
+the site what it says, before any other: the site was cut out of the program at the phase at which
+`iree-compile` has specs act, and input passes could fold what the spec matches. In a warm worker
+that takes neither a process nor a compile without the spec for each finalist; the program that is
+handed back is proven with the command line that the user is given.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from tilewright.tuning.proof import NOT_REACHED
 from tilewright.tuning.reference_tasks import SITE_PROGRAM_PHASE
 from tilewright.tuning.worker_tasks import parse_module
 
-_SPEC_PHASE = "preprocessing"
 _APPLY = "builtin.module(iree-preprocessing-transform-interpreter{{transform-spec-path={}}})"
 
 

@@ -182,7 +182,7 @@ class Programs:
         self.expected = self.folder / "expected.npz"
         # Other data, and what the compiler's own program makes of them; None where there are none.
         self.others: tuple[InputSet, Path] | None = None
-        # What results of a quantised program may differ by; None: what of others is right.
+        # What judges results that differ, of a quantised program; `exact` those of others.
         self.roundings: Roundings | None = None
         self.exact = ExactResults(
             context, self.folder, self.keep_outputs, function, parameters, PROGRAM_REDUCTION_LENGTH

@@ -161,7 +161,7 @@ class Roundings:
                 place, changes = vmfb.with_suffix(".npz"), []
                 if not self._run(vmfb, inputs, place):
                     pairs = zip(read_outputs(place), wanted, strict=True)
-                    changes = [_apart(got, want) for got, want in pairs]
+                    changes = [apart(got, want) for got, want in pairs]
                 self._changes[inputs.key, vmfb] = changes
             found += [changes] if changes else []
         return [
@@ -170,8 +170,12 @@ class Roundings:
         ]
 
 
-def _apart(got: npt.NDArray[Any], want: npt.NDArray[Any]) -> tuple[float, float]:
-    """By how much results differ, at most and on average; infinite if they cannot be compared."""
+def apart(got: npt.NDArray[Any], want: npt.NDArray[Any]) -> tuple[float, float]:
+    """By how much results differ, at most and on average; infinite if they cannot be compared.
+
+    Args:
+        got, want: one result each, of any types.
+    """
     if got.shape != want.shape or not got.size:
         return np.inf, np.inf
     with np.errstate(invalid="ignore", over="ignore"):
@@ -187,7 +191,7 @@ def _judged(
     most: tuple[float, float],
 ) -> Comparison:
     """A comparison that failed, by what rounding changes."""
-    error, on_average = _apart(got, want)
+    error, on_average = apart(got, want)
     allowed = _ALLOWED * most[0]
     if not (np.isfinite(allowed) and error <= allowed and on_average <= _ALLOWED * most[1]):
         return one

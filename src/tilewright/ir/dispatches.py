@@ -33,7 +33,7 @@ class DispatchSite:
     `count` is how often one run calls it; calls in a loop whose trip count is not known count once,
     those at load time, which do not matter for the run time, do not count. `calls` holds every call
     in the module, those of the run first. `code` is the executable, None where the program brings
-    it in another form than IREE's own.
+    it in another form than IREE's own. `devices`: the program's, as it declares them.
     """
 
     executable: str
@@ -41,6 +41,7 @@ class DispatchSite:
     code: ir.Operation | None
     count: int = 0
     calls: list[ir.Operation] = field(default_factory=list)
+    devices: tuple[ir.Operation, ...] = ()
 
 
 _Key = tuple[str, str]
@@ -64,12 +65,15 @@ def find_dispatches(module: ir.Module, function: str | None = None) -> list[Disp
     ]
     named = symbols(module)
     executables = {name: op for name, op in named.items() if op.name == "flow.executable"}
+    devices = tuple(op for op in named.values() if _is_device_global(op))
     sites: dict[_Key, DispatchSite] = {}
     # Calls of the run come first: `isolate` takes a dispatch as its first call has it.
     for operation in (*entries, *functions.values(), *initializers):
         for call in walk(operation):
             for key in called_entries(call):
-                site = sites.setdefault(key, DispatchSite(*key, executables.get(key[0])))
+                site = sites.setdefault(
+                    key, DispatchSite(*key, executables.get(key[0]), devices=devices)
+                )
                 if all(call != known for known in site.calls):
                     site.calls.append(call)
                     site.count += counts[call]
@@ -288,7 +292,7 @@ def isolate(
             util.ReturnOp(returned)
         try:
             alone.operation.verify()
-            compiler.run(alone.operation, "input", "abi")
+            compiler.run(alone.operation, "input", "abi", verify=False)
         except (ir.MLIRError, CompileError) as error:
             line = str(error).splitlines()[-1].strip()
             raise NotIsolatable(f"the compiler does not take it alone: {line[:200]}") from None
@@ -385,16 +389,14 @@ def _surroundings(module: ir.Module, site: DispatchSite, keep_device: bool) -> i
     if keep_device and _DEFAULT_DEVICE in module.operation.attributes:
         alone.operation.attributes[_DEFAULT_DEVICE] = module.operation.attributes[_DEFAULT_DEVICE]
     with ir.InsertionPoint(alone.body):
-        for op in (*filter(_is_device_global, module.body.operations), site.code):
-            op.operation.clone()
+        for op in (*site.devices, site.code):
+            op.clone()
     return alone
 
 
-def _is_device_global(top: ir.OpView) -> bool:
-    operation = top.operation
+def _is_device_global(op: ir.Operation) -> bool:
     return (
-        operation.name == "util.global"
-        and str(ir.TypeAttr(operation.attributes["type"]).value) == "!hal.device"
+        op.name == "util.global" and str(ir.TypeAttr(op.attributes["type"]).value) == "!hal.device"
     )
 
 

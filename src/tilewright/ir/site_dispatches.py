@@ -68,14 +68,14 @@ def form_dispatches(
             for nested, one in ((False, op), *((True, inner) for inner in walk(op))):
                 one.location = ir.Location.file("site", number, int(nested))
                 marks.update(dict.fromkeys(places(one.location), (number, nested)))
-    compiler.run(copy, SITE_PHASE, _FORMED_PHASE)
+    compiler.run(copy, SITE_PHASE, _FORMED_PHASE, verify=False)
     formed: dict[str, list[tuple[ir.Location, tuple[frozenset[int], frozenset[int]]]]] = (
         defaultdict(list)
     )
     for op in walk(copy):
         if op.name == _FORMED:
             formed[_function_of(op)].append((op.location, _ops_of(op, ops, marks)))
-    compiler.run(copy, _FORMED_PHASE, _OUTLINED_PHASE)
+    compiler.run(copy, _FORMED_PHASE, _OUTLINED_PHASE, verify=False)
     counts = count_calls(copy, function)
     found = []
     for op in walk(copy):

@@ -33,11 +33,12 @@ from iree.compiler.dialects import transform
 from iree.compiler.dialects.transform import structured
 
 from tilewright.errors import UserError
+from tilewright.ir.session import SITE_PHASE
 from tilewright.ir.walk import walk
 from tilewright.spec import library
 
 #: The phase whose module `conv_sites` reads, compiled without a spec.
-PHASE = "preprocessing"
+PHASE = SITE_PHASE
 #: Attributes on the program's module: how many convolutions of each site the spec found.
 MARKER = library.IM2COL
 

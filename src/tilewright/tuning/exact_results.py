@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.argument import element_type_of
-from tilewright.ir.session import SITE_PHASE
 from tilewright.measure.compile_worker import session
 from tilewright.measure.device_options import Parameters
 from tilewright.measure.inputs import InputSet, load_arguments, read_outputs, write_outputs
@@ -31,7 +30,7 @@ from tilewright.tuning.context import RunContext
 from tilewright.tuning.reference_tasks import FLOAT64
 from tilewright.tuning.roundings import apart
 from tilewright.tuning.variants import DEFAULT_VARIANT
-from tilewright.tuning.worker_tasks import parse_module
+from tilewright.tuning.worker_tasks import parse_module, preprocessed
 
 # Seconds for it, and as a part of what a run has left.
 _MOST_S, _OF_LEFT = 300.0, 0.5
@@ -178,12 +177,7 @@ def evaluate_program(state: WorkerState, request: ExactRequest) -> Path:
     from tilewright.ir.reference import Unsupported, evaluate
 
     compiler = session(state, request.flags)
-    text = compiler.compile(
-        request.program.read_bytes(),
-        compile_to=SITE_PHASE,
-        output="bytecode",
-        name=request.program.name,
-    )
+    text = preprocessed(state, request.program, request.flags)
     scopes: dict[str, Any] = {}
     for scope, path in request.parameters.archives:
         scopes.setdefault(scope, ParameterIndex()).load(path)

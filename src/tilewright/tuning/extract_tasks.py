@@ -15,7 +15,7 @@ from tilewright.measure.jobs import WorkerFailure, WorkerState
 from tilewright.site import Site
 from tilewright.sketch.site_tasks import FindSitesRequest, find_on_the_way
 from tilewright.tiling import DispatchTemplate
-from tilewright.tuning.worker_tasks import parse_module
+from tilewright.tuning.worker_tasks import parse_module, preprocessed
 from tilewright.workload import Workload
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ class ExtractRequest:
     `declared`: the signatures of its functions as the source declares them. `function`: the entry
     point whose run is counted; by default all of them. `arguments`: the shape or value of each of
     the function's arguments, for programs whose sizes are known at run time only. `sites`: a folder
-    for the modules of its sites; None where these are not to be found.
+    for the modules of its sites; None where these are not to be found. `verify`: whether what the
+    compiler's passes make is verified, which finds what would crash it, and takes long; where sites
+    are found it is not.
     """
 
     program: Path
@@ -49,6 +51,7 @@ class ExtractRequest:
     function: str | None = None
     arguments: tuple[tuple[int, ...] | int | None, ...] = ()
     sites: Path | None = None
+    verify: bool = True
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,9 @@ def extract_dispatches(state: WorkerState, request: ExtractRequest) -> Extractio
     compiler, name = session(state, request.flags), request.program.name
     text, sites = _to_dispatches(state, request)
     module = parse_module(compiler, text)
-    text = compiler.compile(text, ISOLATED_PHASE, CONFIGURED_PHASE, name=name)
+    text = compiler.compile(
+        text, ISOLATED_PHASE, CONFIGURED_PHASE, name=name, verify=request.verify
+    )
     program_code = parse_module(compiler, text)  # lives as long as its executables are used
     configured = executables(program_code)
     signatures = entry_points(module, request.declared)
@@ -192,7 +197,8 @@ def _to_dispatches(
     if request.sites is None:
         source, name = request.program.read_bytes(), request.program.name
         compiler = session(state, request.flags)
-        return compiler.compile(source, compile_to=ISOLATED_PHASE, name=name), None
+        text = compiler.compile(source, compile_to=ISOLATED_PHASE, name=name, verify=request.verify)
+        return text, None
     wanted = FindSitesRequest(request.program, request.flags, request.sites, request.function)
     sites, module = find_on_the_way(state, wanted)
     return bytes(module.get_asm(binary=True)), sites
@@ -367,9 +373,7 @@ def list_convolutions(state: WorkerState, request: ConvolutionsRequest) -> dict[
     from tilewright.spec import preprocessing
 
     compiler = session(state, request.flags)
-    text = compiler.compile(
-        request.program.read_bytes(), compile_to=preprocessing.PHASE, name=request.program.name
-    )
+    text = preprocessed(state, request.program, request.flags)
     sites = preprocessing.conv_sites(parse_module(compiler, text))
     request.folder.mkdir(parents=True, exist_ok=True)
     return {

@@ -39,12 +39,12 @@ def extract(
         UserError: it does not compile; with the compiler's line.
     """
     job = extraction_job(opened, variant)
-    if sites and why_no_kernels(opened) is None:
-        both = replace(job.request, sites=sites_folder(opened, variant))
-        extraction = opened.compilers.ask(job.task, both, _EXTRACT_TIMEOUT_S)
-        if not isinstance(extraction, WorkerFailure):
-            return learn(opened, extraction)
-        # What ails the one shall not cost the other.
+    where = sites_folder(opened, variant) if sites and why_no_kernels(opened) is None else None
+    quick = replace(job.request, sites=where, verify=False)
+    extraction = opened.compilers.ask(job.task, quick, _EXTRACT_TIMEOUT_S)
+    if not isinstance(extraction, WorkerFailure):
+        return learn(opened, extraction)
+    # What ails sites shall not cost the dispatches; and who verifies can say what is wrong.
     return learn(opened, opened.run(job.task, job.request, _EXTRACT_TIMEOUT_S))
 
 

@@ -12,8 +12,8 @@ from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import WorkerFailure, WorkerState
 from tilewright.target import Target
 from tilewright.tuning.opening import OpenProgram
-from tilewright.tuning.variants import PREPROCESSING_FLAG, Variant, without_spec
-from tilewright.tuning.worker_tasks import parse_module
+from tilewright.tuning.variants import PREPROCESSING_FLAG, Variant
+from tilewright.tuning.worker_tasks import parse_module, preprocessed
 
 if TYPE_CHECKING:
     from iree.compiler import ir
@@ -66,8 +66,8 @@ def all_channels_last(opened: OpenProgram) -> Variant | None:
         opened: the program.
 
     Returns:
-        The variant; None where IREE's own pass for channels last leaves nothing, or the compiler
-        cannot do it, with a note.
+        The variant, which IREE 3.13 crashes on for some programs, when it moves transposes; None
+        where IREE's own pass for channels last leaves nothing, or with a note why there is none.
     """
     folder = opened.work / "layouts"
     request = ChannelsLastRequest(opened.program.path, opened.flags(), folder)
@@ -175,11 +175,11 @@ def write_all_channels_last(state: WorkerState, request: ChannelsLastRequest) ->
         request: for which program.
 
     Returns:
-        The spec, with which the program compiles as far as it goes; None for a program that has
-        nothing besides plain convolutions with channels first.
+        The spec; None for a program that has nothing besides plain convolutions with channels
+        first.
 
     Raises:
-        CompileError: the program does not compile, with the spec or without.
+        CompileError: the program does not compile.
     """
     from tilewright.spec.channels_last import find_channels_first, write_channels_last_spec
 
@@ -189,18 +189,8 @@ def write_all_channels_last(state: WorkerState, request: ChannelsLastRequest) ->
     request.folder.mkdir(parents=True, exist_ok=True)
     path = request.folder / f"{ALL_CHANNELS_LAST}.mlir"
     write_whole(path, write_channels_last_spec(found).encode())
-    # IREE 3.13 crashes on some programs when it moves transposes: then it does so here.
-    flags = (*without_spec(request.flags), f"{PREPROCESSING_FLAG}={path}")
-    _preprocessed(state, request.program, flags)
     return path
 
 
 def _preprocessed(state: WorkerState, program: Path, flags: tuple[str, ...]) -> ir.Module:
-    """A program at the phase at which specs find it."""
-    from tilewright.ir.session import SITE_PHASE
-
-    compiler = session(state, flags)
-    text = compiler.compile(
-        program.read_bytes(), compile_to=SITE_PHASE, output="bytecode", name=program.name
-    )
-    return parse_module(compiler, text)
+    return parse_module(session(state, flags), preprocessed(state, program, flags))

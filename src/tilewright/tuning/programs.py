@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tilewright.measure.inputs import (
 )
 from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.timing import TimingPolicy
+from tilewright.toolchain import UNVERIFIED
 from tilewright.tuning.candidate_trial import NOT_VERIFIED, CandidateTester, Reference, Tested
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.estimates import (
@@ -38,7 +40,13 @@ from tilewright.tuning.estimates import (
 from tilewright.tuning.exact_results import ExactResults
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.roundings import Roundings
-from tilewright.tuning.variants import PREPROCESSING_FLAG, Variant, packed_ahead, without_spec
+from tilewright.tuning.variants import (
+    DEFAULT_VARIANT,
+    PREPROCESSING_FLAG,
+    Variant,
+    packed_ahead,
+    without_spec,
+)
 
 # A program is a chain of many roundings; its outputs are compared as one sum of this many terms.
 PROGRAM_REDUCTION_LENGTH = 1 << 16
@@ -80,6 +88,12 @@ class Build:
         """Whether it compiled."""
         return self.vmfb is not None
 
+    @property
+    def is_default(self) -> bool:
+        """Whether it is what the compiler makes of the program by itself."""
+        specs = (self.spec, self.preprocessing)
+        return self.variant == DEFAULT_VARIANT and not any(specs)
+
     def as_compiled(self, given: Sequence[str]) -> Variant:
         """The variant with the preprocessing spec that the program is compiled with.
 
@@ -108,7 +122,13 @@ def compile_program(
     """
     vmfb = programs_folder(context) / f"{wanted.name}.vmfb"
     flags = context.flags(wanted.as_compiled(context.options.iree_flags), wanted.spec)
-    outcome = context.toolchain.compile(context.program.path, vmfb, flags, timeout_s=timeout_s)
+    compiled = partial(
+        context.toolchain.compile, context.program.path, vmfb, flags, timeout_s=timeout_s
+    )
+    # What is handed back has been verified as the user's compile verifies it.
+    outcome = compiled(extra=(UNVERIFIED,) if wanted.is_default else ())
+    if wanted.is_default and outcome.crashed is not None:
+        outcome = compiled()
     if outcome.ok:
         step = WITH_KERNELS if wanted.preprocessing is not None else PLAIN
         if alone or not context.deadlines.each(step, 0.0):
@@ -256,7 +276,11 @@ class Programs:
         flags = context.flags(wanted.as_compiled(context.options.iree_flags), wanted.spec)
         to_phase = (*flags, f"--compile-to={CONFIGURED_PHASE}")
         outcome = self.toolchain.compile(
-            self.program.path, place, to_phase, timeout_s=self.compile_timeout_s
+            self.program.path,
+            place,
+            to_phase,
+            timeout_s=self.compile_timeout_s,
+            extra=(UNVERIFIED,),
         )
         return place if outcome.ok else None
 

@@ -27,11 +27,12 @@ from tilewright.measure.compile_worker import session
 from tilewright.measure.inputs import InputSet, read_outputs
 from tilewright.measure.jobs import WorkerFailure, WorkerState
 from tilewright.measure.verify import Comparison
+from tilewright.toolchain import UNVERIFIED
 from tilewright.trial import Status
 from tilewright.tuning.candidate_trial import Tested
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.variants import DEFAULT_VARIANT
-from tilewright.tuning.worker_tasks import parse_module
+from tilewright.tuning.worker_tasks import parse_module, preprocessed
 
 MOVED = (1 + 2.0**-20, 1 - 2.0**-20)
 """What is rounded is multiplied by one of these, and then by the other."""
@@ -142,7 +143,11 @@ class Roundings:
                 break
             vmfb = path.with_suffix(".vmfb")
             made = context.toolchain.compile(
-                path, vmfb, (*flags, f"--compile-from={SITE_PHASE}"), timeout_s=_COMPILE_S
+                path,
+                vmfb,
+                (*flags, f"--compile-from={SITE_PHASE}"),
+                timeout_s=_COMPILE_S,
+                extra=(UNVERIFIED,),
             )
             self._moved.append(vmfb if made.ok else None)
         return [vmfb for vmfb in self._moved[:ways] if vmfb is not None]
@@ -223,12 +228,7 @@ def write_moved(state: WorkerState, request: RoundingsRequest) -> list[Path]:
     from tilewright.ir.roundings import move_roundings
 
     compiler = session(state, request.flags)
-    text = compiler.compile(
-        request.program.read_bytes(),
-        compile_to=SITE_PHASE,
-        output="bytecode",
-        name=request.program.name,
-    )
+    text = preprocessed(state, request.program, request.flags)
     written = []
     for number, factor in enumerate(MOVED):
         module = parse_module(compiler, text)

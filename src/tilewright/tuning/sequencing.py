@@ -17,7 +17,7 @@ from tilewright.files import write_whole
 from tilewright.ir.session import SITE_PHASE
 from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import Job, WorkerFailure, WorkerState
-from tilewright.toolchain import CompileJob
+from tilewright.toolchain import UNVERIFIED, CompileJob
 from tilewright.tuning.estimates import SEQUENCING
 from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.variants import without_preprocessing
@@ -50,6 +50,7 @@ def in_sequence(programs: Programs, builds: Sequence[Build]) -> list[Build]:
                 one.program,
                 (*one.flags, f"--compile-to={SITE_PHASE}"),
                 programs.compile_timeout_s,
+                extra=(UNVERIFIED,),
             )
             for one in requests
         ],

@@ -81,6 +81,28 @@ def parse_module(compiler: Any, source: bytes | str) -> Any:
         return ir.Module.parse(source, context)
 
 
+def preprocessed(state: WorkerState, program: Path, flags: tuple[str, ...]) -> bytes:
+    """A program at the phase at which specs find it, as bytecode.
+
+    Args:
+        state: the worker's.
+        program: its source.
+        flags: of `iree-compile`, those of the variant included.
+
+    Raises:
+        CompileError: the program does not compile.
+    """
+    from tilewright.ir.session import SITE_PHASE
+
+    return session(state, flags).compile(
+        program.read_bytes(),
+        compile_to=SITE_PHASE,
+        output="bytecode",
+        name=program.name,
+        verify=False,
+    )
+
+
 @dataclass(frozen=True)
 class CandidateRequest:
     """Compile a configured dispatch with another configuration (None: the compiler's own).

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,8 @@ from iree.compiler import ir
 from iree.compiler.dialects import linalg
 from numpy.lib.stride_tricks import as_strided
 
-from tilewright.attributes import items_of
+from tilewright.attributes import items_of, parse_attribute
 from tilewright.ir.reference.elements import Array, Unsupported
-from tilewright.ir.walk import attribute_tree
 
 # Half-open range of each loop.
 Box = tuple[tuple[int, int], ...]
@@ -57,8 +57,15 @@ def iterator_kinds(op: ir.Operation) -> list[bool] | None:
     """
     if "iterator_types" not in op.attributes:
         return None
-    kinds = ir.ArrayAttr(op.attributes["iterator_types"])
-    return ["reduction" in items_of(attribute_tree(kind)) for kind in kinds]
+    return list(_kinds(str(op.attributes["iterator_types"])))
+
+
+@cache
+def _kinds(text: str) -> tuple[bool, ...]:
+    """See `iterator_kinds`. Programs have few of these attributes, and are asked for them often."""
+    kinds = parse_attribute(text)
+    assert isinstance(kinds, list)
+    return tuple("reduction" in items_of(kind) for kind in kinds)
 
 
 def loops_in(expression: ir.AffineExpr) -> set[int]:

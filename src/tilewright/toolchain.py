@@ -39,6 +39,8 @@ class StandstillWatch:
     Args:
         pid: the process.
         looks: how many looks in a row must have found it so.
+
+    `cpu_s`: the processor time that it had used at the last look.
     """
 
     def __init__(self, pid: int, looks: int) -> None:
@@ -46,6 +48,7 @@ class StandstillWatch:
         self._looks = looks
         self._quiet = 0
         self._used: tuple[float, ...] = ()
+        self.cpu_s = 0.0
 
     def look(self) -> bool:
         """Look at the process, at even intervals.
@@ -57,6 +60,7 @@ class StandstillWatch:
         try:
             process = psutil.Process(self._pid)
             self._used = tuple(process.cpu_times())
+            self.cpu_s = sum(self._used[:2])
             idle = self._used == before and not process.children() and _all_sleep(process)
         except psutil.Error:
             idle, self._used = False, ()
@@ -145,7 +149,8 @@ class CompileOutcome:
 
     `error`: the first error line with its location, as IREE gives it; '' when `ok`.
     `log`: what the compiler printed (its first MiB). `crashed`: the signal that ended it, or None.
-    `stood_still`: it was ended because it had stopped for good (`timed_out`, too).
+    `stood_still`: it was ended because it had stopped for good (`timed_out`, too). `cpu_s`: the
+    processor time of all its threads, by looks about once a second; 0 of one that took less.
     """
 
     ok: bool
@@ -155,6 +160,7 @@ class CompileOutcome:
     timed_out: bool = False
     crashed: int | None = None
     stood_still: bool = False
+    cpu_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -224,7 +230,7 @@ class Toolchain:
         start = time.perf_counter()
         try:
             with tempfile.TemporaryFile(prefix="tilewright-log-") as log:
-                status, stood_still = self._run(command, log, timeout_s)
+                status, stood_still, cpu_s = self._run(command, log, timeout_s)
                 seconds = time.perf_counter() - start
                 log.seek(0)
                 text = log.read(_LOG_BYTES).decode(errors="replace")
@@ -237,7 +243,7 @@ class Toolchain:
                 )
             if status == 0 and partial.exists():
                 partial.replace(output)
-                return CompileOutcome(True, seconds, "", text)
+                return CompileOutcome(True, seconds, "", text, cpu_s=cpu_s)
             crashed = -status if status < 0 else None
             return CompileOutcome(False, seconds, _reason(text, status), text, crashed=crashed)
         finally:
@@ -346,20 +352,23 @@ class Toolchain:
                 if name not in known:
                     raise UnknownNameError("processor", name, known, f"--target cpu:{name}")
 
-    def _run(self, command: list[str], log: IO[bytes], timeout_s: float) -> tuple[int | None, bool]:
-        """Exit status (negative: the signal), None if it was ended; whether for standing still."""
-        end = time.monotonic() + timeout_s
+    def _run(
+        self, command: list[str], log: IO[bytes], timeout_s: float
+    ) -> tuple[int | None, bool, float]:
+        """Exit status (negative: the signal), None if it was ended; whether for standing still; the
+        seconds of processor time that were seen."""
+        begin = seen = time.monotonic()
         with self._started(command, log) as process:
-            watch = StandstillWatch(process.pid, _LOOKS)
-            while True:
-                left = end - time.monotonic()
-                if left <= 0:
-                    return None, False
+            watch, status, still = StandstillWatch(process.pid, _LOOKS), None, False
+            while not still and (left := begin + timeout_s - time.monotonic()) > 0:
                 try:
-                    return process.wait(min(left, _LOOK_S)), False
+                    status = process.wait(min(left, _LOOK_S))
+                    break
                 except subprocess.TimeoutExpired:
-                    if watch.look():
-                        return None, True
+                    seen, still = time.monotonic(), watch.look()
+            # What it did since the last look is taken to be as much as before.
+            later = (time.monotonic() - begin) / max(seen - begin, 1e-9)
+            return status, still, watch.cpu_s * later
 
     @contextlib.contextmanager
     def _started(self, command: list[str], log: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:

@@ -208,8 +208,9 @@ def show(spec: Path, as_json: bool) -> None:
     output.console().print(table)
     for name, known in report.evidence.items():
         between = f" ({known.low} to {known.high})" if known.low else ""
+        timed = f"{known.default_ms} to {known.tuned_ms} ms{between}"
         click.echo(
-            f"{name}: {known.default_ms} to {known.tuned_ms} ms{between} on {known.processor}, "
+            f"{name}: {timed if known.tuned_ms else 'not timed alone'} on {known.processor}, "
             f"{known.target}, IREE {known.compiler}, {known.date}; results compared with "
             f"{known.verified or 'nothing'}"
         )

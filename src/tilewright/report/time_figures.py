@@ -63,6 +63,7 @@ def _parts(rows: list[dict[str, Any]]) -> tuple[list[_Part], list[_Part]]:
     after = [
         part(row, row["tuned_ms"])
         for row in timed
+        if row["tuned_ms"] is not None
         if not str(row.get("status", "")).startswith("part of")
         and (row.get("kernel") or not row.get("dispatches"))
     ]

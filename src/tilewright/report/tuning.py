@@ -295,7 +295,7 @@ def _dispatch(
 def _short(row: Mapping[str, Any]) -> str:
     if row["default_ms"] is None:
         return ""
-    if row["speedup"] <= 1.0:
+    if row["speedup"] <= 1.0 or row["tuned_ms"] is None:
         return f"{significant(row['default_ms'])} ms"
     before, after = significant(row["default_ms"]), significant(row["tuned_ms"])
     return f"{before} ms to {after} ms, {row['speedup']:.2f} times"

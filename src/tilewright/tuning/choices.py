@@ -87,9 +87,9 @@ def expected_s(prepared: PreparedVariant, found: Found) -> float:
 def _settled(prepared: PreparedVariant, found: Found) -> tuple[Choices, dict[str, int]]:
     """The choices, and how often each dispatch runs beside the kernels for several."""
     # How often each dispatch still runs once the kernels that are chosen have taken its place.
-    left = {task.identity: task.count for task in prepared.tasks if not task.is_chain}
+    left = {task.identity: task.count for task in prepared.choosable if not task.is_chain}
     savings: list[tuple[float, DispatchTask, dict[str, int]]] = []
-    for task in prepared.tasks:
+    for task in prepared.choosable:
         if task.is_chain and task.identity in found:
             runs = _runs(prepared, task)
             saved = _without(prepared, task, runs, found) - task.count * found[task.identity][1]
@@ -123,7 +123,7 @@ def _settled(prepared: PreparedVariant, found: Found) -> tuple[Choices, dict[str
 
 
 def _tasks(prepared: PreparedVariant, keys: Mapping[str, int]) -> list[DispatchTask]:
-    return [task for task in prepared.tasks if task.identity in keys]
+    return [task for task in prepared.choosable if task.identity in keys]
 
 
 def _runs(prepared: PreparedVariant, chain: DispatchTask) -> dict[str, int]:

@@ -3,6 +3,7 @@ hold up there."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.proof import SpecRequest, write_specs
 from tilewright.tuning.sequencing import in_sequence
+from tilewright.tuning.task import DispatchTask
 
 # Hot dispatches whose choice is tried again in the whole program.
 _HOT = {"quick": 2, "standard": 6, "thorough": 16}
@@ -50,7 +52,7 @@ class Company:
     @property
     def covered(self) -> dict[str, str]:
         """Of tasks whose dispatches a kernel for several took the place of: that kernel's task."""
-        chosen = [task for task in self.prepared.tasks if task.identity in self.choices]
+        chosen = [task for task in self.prepared.choosable if task.identity in self.choices]
         return {
             part.identity: task.name
             for task in chosen
@@ -164,7 +166,8 @@ def try_in_company(
         if c.winner is not None
     }
     winners = settle(prepared, found)
-    changed = [k for k in known | found if winners.get(k) != base.choices.get(k)]
+    asked = dict.fromkeys([*base.choices, *found])
+    changed = [key for key in asked if winners.get(key) != base.choices.get(key)]
     doubtful = _configured(winners, confirmed)
     is_late = within_s is not None and within_s < programs.each_s + programs.comparing_s
     if not changed and (not doubtful or is_late):
@@ -264,14 +267,26 @@ def _overlap(one: Finalist | None, other: Finalist | None) -> bool:
 
 
 def _known(base: Company) -> dict[str, tuple[Configuration, float]]:
-    """The choices of a program that was measured, with their times alone."""
+    """The choices of a program that was measured, with their times alone; without those that were
+    guesses, where trials have shown since that they are no gain."""
     known = {}
-    for task in base.prepared.tasks:
-        chosen = base.choices.get(task.identity)
+    for task in base.prepared.choosable:
+        chosen, guess = base.choices.get(task.identity), base.prepared.guesses.get(task.identity)
         times = [t.time_s for t in task.trials if t.configuration == chosen and t.time_s]
-        if chosen is not None and times:
+        if chosen is None:
+            continue
+        if guess is not None and guess[0] == chosen and not _refuted(task, chosen):
+            known[task.identity] = (chosen, min(times, default=guess[1]))
+        elif guess is None and times:
             known[task.identity] = (chosen, min(times))
     return known
+
+
+def _refuted(task: DispatchTask, guess: Configuration) -> bool:
+    """Whether a guess was tried, and failed or is slower than the compiler's own choice."""
+    tried = [trial for trial in task.trials if trial.configuration == guess]
+    best_s = min((one.time_s for one in tried if one.ok and one.time_s), default=math.inf)
+    return bool(tried) and best_s >= (task.default_s or math.inf)
 
 
 def affordable(within_s: float | None, seconds_each: float, after_s: float = 0.0) -> int | None:
@@ -298,7 +313,7 @@ def _hottest(context: RunContext, confirmed: Sequence[Confirmed]) -> list[Confir
 
 def _entries(prepared: PreparedVariant, choices: Mapping[str, Configuration]) -> tuple[Entry, ...]:
     chosen: dict[object, Entry] = {}
-    for task in prepared.tasks:
+    for task in prepared.choosable:
         configuration = choices.get(task.identity)
         if configuration is not None:
             # Tasks of one workload differ in the kernels that they can have; a configuration is

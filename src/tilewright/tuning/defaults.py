@@ -48,6 +48,8 @@ _AT_ONCE = 16
 # Where time is short: tasks that are guessed to take so little of all together are left out, once
 # this part of the time for measuring has passed.
 _LITTLE, _LITTLE_AFTER = 0.02, 0.25
+# Of the seconds for making what is measured: what timing it may take besides, where time is short.
+_TIMING_MORE = 0.5
 # So many times what its dispatches are guessed to take, a program is slow: padding takes next to
 # nothing beside what it is for, and compiling the two as one nearly a second each (of a quantised
 # ResNet-18 a third of the time that measuring took).
@@ -67,13 +69,14 @@ def measure_defaults(
 
     Makes the inputs and the expected results first. A task whose default does not compile or run
     alone is skipped, with the reason; and so are, of a program with many dispatches, those that are
-    guessed to matter least where the time limit leaves none for them.
+    guessed to matter least where the time limit leaves none for them: they are `untimed`, too.
 
     Args:
         context: the run.
         prepared: its tasks are timed; those that cannot be become `skipped`.
         program_s: seconds of the whole program.
-        within_s: seconds for making what is measured, where less than the limit leaves for it.
+        within_s: seconds for making what is measured, where less than the limit leaves for it; half
+            as many are there for timing it.
     """
     begin = time.monotonic()
     end = context.deadlines.measured_by()
@@ -86,11 +89,13 @@ def measure_defaults(
         else _Hurry(context.deadlines.clock(), end, _LITTLE * prepared.guessed_s)
     )
     _in_time(context, prepared.tasks, hurry, partial(_make_data, apart=apart))
-    _time_all(context, [t for t in prepared.tasks if not t.is_chain])
+    # Those that are slow take longer to time than to make.
+    timed_by = None if hurry is None or within_s is None else hurry.end + _TIMING_MORE * within_s
+    _time_all(context, [t for t in prepared.tasks if not t.is_chain], timed_by)
     # What a site of several dispatches takes is what these take, as far as each is known alone: it
     # is compiled as one where it has finalists.
     chains = [t for t in prepared.tasks if t.is_chain and t.data is not None]
-    _time_all(context, [t for t in chains if is_padded(t) and not apart])
+    _time_all(context, [t for t in chains if is_padded(t) and not apart], timed_by)
     others = [t for t in chains if t.default_s is None and not t.failure]
     others = [t for t in others if not sum_default(t, prepared)]
     # However little that is guessed to be: nothing else of what they are of has kernels.
@@ -101,12 +106,13 @@ def measure_defaults(
     _time_all(context, [t for t in others if t.default_s is None])
     if left := sum(task.failure == NO_TIME for task in prepared.tasks):
         some = f"{left} of {len(prepared.tasks)} dispatches and sites"
-        context.note(f"{some} stay as the compiler makes them: {NO_TIME}")
+        context.note(f"{some} are not measured: there is no time for it (--time-limit)")
     for task in [t for t in prepared.tasks if t.failure or t.default_s is None]:
         late = task.failure == NO_TIME
         why = NO_TIME if late else f"does not run alone: {task.failure}"
         prepared.skipped.append(Skipped(task.name, task.count, why, task.workload.name))
         prepared.tasks.remove(task)
+        prepared.untimed += [task] if late and task.site is not None else []
     seconds = {t.name: (t.default_s or 0.0) * t.count for t in prepared.tasks}
     # Alone, without what they wait for and share in the program, dispatches may take more time
     # together than the program; then their sum is the whole.
@@ -215,8 +221,9 @@ def _make_data(context: RunContext, tasks: Sequence[DispatchTask], apart: bool) 
     compile_chains(context, padded)
 
 
-def _time_all(context: RunContext, tasks: Sequence[DispatchTask]) -> None:
-    """Time the defaults of tasks whose programs there are, and check them."""
+def _time_all(context: RunContext, tasks: Sequence[DispatchTask], end: float | None = None) -> None:
+    """Time the defaults of tasks whose programs there are, and check them; `end`: by the deadlines'
+    clock, behind which there is no time for it."""
     ready = [task for task in tasks if not task.failure and task.reference is not None]
     if context.benchmark.round_size > 1:
         with context.benchmark.ahead("the dispatches as the compiler configures them"):
@@ -224,8 +231,9 @@ def _time_all(context: RunContext, tasks: Sequence[DispatchTask]) -> None:
                 _measure(context, task)
                 if task.reference is not None and task.reference.expected is not None:
                     _tester(context, task).check(default_vmfb(task))
-    for task in ready:
-        task.failure = _time_default(context, task)
+    for task in ready if end is None else sorted(ready, key=lambda task: -task.guessed_s):
+        late = end is not None and context.deadlines.clock() >= end
+        task.failure = NO_TIME if late else _time_default(context, task)
 
 
 def _drop_kernels(context: RunContext, task: DispatchTask, why: str) -> None:

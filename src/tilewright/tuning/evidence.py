@@ -38,7 +38,7 @@ def entry_evidence(
     measured_on = context.measured_on
     where = "" if measured_on is None else json.dumps(measured_on.to_json(), sort_keys=True)
     found = {}
-    for task in company.prepared.tasks:
+    for task in company.prepared.choosable:
         choice = company.choices.get(task.identity)
         if choice is None or (row := known.get(entry_of(task, choice).name)) is None:
             continue
@@ -52,8 +52,8 @@ def entry_evidence(
             measured_on=where,
             compiler=context.compiler_version,
             tilewright=installed_version("tilewright"),
-            default_ms=f"{row.default_ms:.6g}",
-            tuned_ms=f"{row.tuned_ms:.6g}",
+            default_ms="" if row.default_ms is None else f"{row.default_ms:.6g}",
+            tuned_ms="" if row.tuned_ms is None else f"{row.tuned_ms:.6g}",
             low=f"{low:.4g}" if low else "",
             high=f"{high:.4g}" if high else "",
             verified=row.verification,

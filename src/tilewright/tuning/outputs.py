@@ -251,7 +251,7 @@ def _prove(programs: Programs, company: Company, comparison: Finalist) -> Final:
             f"constants are packed or transformed in every call, not ahead: {packed}", warning=True
         )
     missed = proof.missed(entries)
-    for task in company.prepared.tasks:
+    for task in company.prepared.choosable:
         choice = company.choices.get(task.identity)
         if choice is not None and entry_of(task, choice).name in missed:
             del company.choices[task.identity]
@@ -261,7 +261,7 @@ def _prove(programs: Programs, company: Company, comparison: Finalist) -> Final:
     # Where a kernel is, the dispatches are gone that it takes the place of.
     names = {
         entry_of(task, choice).name: task.site.site.dispatches
-        for task in company.prepared.tasks
+        for task in company.prepared.choosable
         if (choice := company.choices.get(task.identity)) is not None
         if task.site is not None and task.kernel(choice) is not None
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tilewright.errors import UserError
+from tilewright.trial import Configuration
 from tilewright.tuning.extract_tasks import ExtractedDispatch
 from tilewright.tuning.kernel_sites import SiteFacts
 from tilewright.tuning.restriction import FileRestrictions
@@ -31,7 +32,10 @@ class Skipped:
 class PreparedVariant:
     """The dispatches of a program as one variant compiles it, and the sites that kernels of our own
     can compute. `restrictions`: what a configuration file leaves of their spaces. `configured`: the
-    program at the executable-configurations phase, where it has been taken apart."""
+    program at the executable-configurations phase, where it has been taken apart. `untimed`: tasks
+    that there was no time to measure; they are skipped, but can have a kernel all the same.
+    `guesses`: kernels that a program has and no trial, by the identities of their tasks, with the
+    seconds that they are guessed to take."""
 
     variant: Variant
     flags: tuple[str, ...]
@@ -40,6 +44,13 @@ class PreparedVariant:
     sites: tuple[SiteFacts, ...] = ()
     restrictions: FileRestrictions = field(default_factory=FileRestrictions)
     configured: Path | None = None
+    untimed: list[DispatchTask] = field(default_factory=list)
+    guesses: dict[str, tuple[Configuration, float]] = field(default_factory=dict)
+
+    @property
+    def choosable(self) -> list[DispatchTask]:
+        """The tasks that something can be chosen for."""
+        return [*self.tasks, *self.untimed]
 
     def skip(self, dispatch: ExtractedDispatch, reason: str, workload: str = "") -> None:
         """Leave a dispatch out.
@@ -82,7 +93,9 @@ class PreparedVariant:
         if not task.is_chain or task.site is None:
             return []
         covered = set(task.site.site.dispatches)
-        return [one for one in self.tasks if not one.is_chain and not covered.isdisjoint(one.names)]
+        return [
+            one for one in self.choosable if not one.is_chain and not covered.isdisjoint(one.names)
+        ]
 
     def padded(self, part: DispatchTask) -> DispatchTask | None:
         """The site that a dispatch computes together with what fills and pads its data.
@@ -95,7 +108,7 @@ class PreparedVariant:
         """
         found = (
             one
-            for one in self.tasks
+            for one in self.choosable
             if one.is_chain and one.site is not None and one.site.is_padded_dispatch
             if not set(one.site.site.dispatches).isdisjoint(part.names)
         )

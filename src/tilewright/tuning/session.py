@@ -334,7 +334,7 @@ class TuningSession:
         chosen: Sequence[Contender],
     ) -> None:
         chosen = self._prepare_all(context, outcome, first, chosen)
-        if chosen and not any(p.tasks for p in outcome.prepared):
+        if chosen and not any(p.choosable for p in outcome.prepared):
             raise nothing_to_tune(self.source, outcome.prepared, self.options.only)
         with context.phase("search"):
             prepared = [one.company.prepared for one in chosen]
@@ -483,7 +483,7 @@ def _has_news(task: DispatchTask, found: Configuration | None, base: Company) ->
 
 def _say_if_nothing_was_tried(context: RunContext, outcome: Outcome) -> None:
     """`the default stays` must not sound like a finding where no time was left to look."""
-    tried = any(task.trials for prepared in outcome.prepared for task in prepared.tasks)
+    tried = any(p.guesses or any(task.trials for task in p.tasks) for p in outcome.prepared)
     limit = context.options.time_limit_s
     if tried or limit is None or context.stopping or not context.out_of_time:
         return

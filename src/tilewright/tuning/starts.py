@@ -17,15 +17,16 @@ from typing import Any
 from tilewright.errors import UserError
 from tilewright.measure.jobs import Job
 from tilewright.trial import Configuration
-from tilewright.tuning.choices import best_known, settle
+from tilewright.tuning.choices import Found, best_known, settle
 from tilewright.tuning.company import Company, Outcome, build_companies
 from tilewright.tuning.confirm import TRYING
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.defaults import measure_defaults, slowness
-from tilewright.tuning.estimates import EXTRACTING, start_s
+from tilewright.tuning.estimates import EXTRACTING, READING, start_s
 from tilewright.tuning.events import ProgramMeasured
 from tilewright.tuning.experience import space_to_json
 from tilewright.tuning.extraction import extract
+from tilewright.tuning.guesses import guess_kernels, guessable
 from tilewright.tuning.kernel_sites import SiteFacts
 from tilewright.tuning.layouts import all_channels_last, blocked_variants
 from tilewright.tuning.prepare import read_tasks
@@ -49,6 +50,8 @@ _OPENING_S = 8.0
 # tasks took 19 s, where 11 are expected without kernels; those of a GoogLeNet and an Inception-like
 # network, with 104 and 144, took 24, where 23 and 25 are.)
 _OF_TRIAL = 0.3
+# Seconds of a trial, while none has been made.
+_TRYING_S = 0.25
 # Of the trials that the user allows and of the time: what starts may take.
 _OF_TRIALS, _OF_TIME = 0.5, 0.7
 # A Swin or a ViT has one convolution, 0.3 and 0.6% of the guessed time, a ConvNeXt 7%: reading all
@@ -122,6 +125,9 @@ def make_starts(
     plan = plan or plan_starts(context, first)
     layouts, took_s = plan.layouts, 0.0
     read = [first] if plan.ahead is None else [first, plan.ahead]
+    if layouts and plan.ahead is None and _no_time_to_read(context, layouts[0], first):
+        # What has been read can have kernels all the same.
+        layouts = [first.variant]
     for number, layout in enumerate(layouts):
         begin = time.monotonic()
         late = _too_late(context, took_s) if number else _left_s(context) == 0.0
@@ -185,11 +191,18 @@ def _too_late(context: RunContext, more_s: float) -> bool:
     return left is not None and left - more_s < (1 - _OF_TIME) * (limit or 0.0)
 
 
+def _no_time_to_read(context: RunContext, layout: Variant, first: PreparedVariant) -> bool:
+    """Whether no program with kernels could be made of a layout once its dispatches are read."""
+    left = _left_s(context)
+    is_read = layout.name == first.variant.name
+    return left is not None and not is_read and left <= context.deadlines.each(READING, 0.0)
+
+
 def _left_s(context: RunContext, kernels: int = 0) -> float | None:
     """Seconds until a start's program with so many kernels has to be made, so that it can be
     compared and proven; 0 when they have passed, None without a limit."""
     left = context.left_s
-    kernels_s = _OF_TRIAL * kernels * context.deadlines.each(TRYING, 0.0)
+    kernels_s = _OF_TRIAL * kernels * context.deadlines.each(TRYING, _TRYING_S)
     return None if left is None else max(0.0, left - start_s(context, kernels_s))
 
 
@@ -221,7 +234,7 @@ def _prepare(
         if all(f.tunable is None or f.tunable.digest in known for f in prepared.sites):
             return None
     with context.phase("dispatches", f"measuring those of {layout.name}"):
-        left = _left_s(context)
+        left = _left_s(context, _planned(context, prepared))
         within = None if left is None else _TO_MEASURE * left
         default_s = outcome.default_s if prepared is first else 0.0
         measure_defaults(context, prepared, default_s, within)
@@ -243,11 +256,15 @@ def _start(
     with context.phase("starts", name):
         limit = context.options.max_trials
         most = None if limit is None else max(1, int(_OF_TRIALS * limit) // shared_by)
-        _try_openings(context, stages, prepared, most)
-        choices = settle(prepared, best_known(prepared, _WORTH))
-        if not choices:
+        planned = _planned(context, prepared)
+        _try_openings(context, stages, prepared, most, planned)
+        found = best_known(prepared, _WORTH)
+        choices = settle(prepared, found)
+        built = _with_guesses(programs, prepared, found, planned - len(found))
+        if not built and choices:
+            built = build_companies(programs, prepared, [choices], "start")
+        if not built and not choices:
             return None
-        built = build_companies(programs, prepared, [choices], "start")
         if not built and len(choices) > 1 and _left_s(context, len(choices)) != 0.0:
             # One kernel that fails in the program shall not cost the others.
             shares = {task.identity: task.share for task in prepared.tasks}
@@ -262,6 +279,33 @@ def _start(
     return built[0]
 
 
+def _planned(context: RunContext, prepared: PreparedVariant) -> int:
+    """How many kernels a program is to have, of all that are worth it, that there is time for."""
+    count = sum(not task.is_chain for task in guessable(context, prepared))
+    left, each = _left_s(context), _OF_TRIAL * context.deadlines.each(TRYING, _TRYING_S)
+    return count if left is None else min(count, int(left / each))
+
+
+def _with_guesses(
+    programs: Programs, prepared: PreparedVariant, found: Found, most: int
+) -> list[Company]:
+    """The program with as many kernels more that there was no time to try; none where there was
+    time, or its results are not right."""
+    context = programs.context
+    if context.options.time_limit_s is None or _left_s(context, most + len(found)) != 0.0:
+        return []
+    tasks = guessable(context, prepared)[: max(0, most)]
+    guesses = guess_kernels(context, prepared, tasks)
+    choices = settle(prepared, {**found, **guesses})
+    prepared.guesses = {key: guesses[key] for key in choices if key in guesses}
+    built = []
+    if prepared.guesses:
+        built = build_companies(programs, prepared, [choices], "start_with_guesses")
+    if not built:
+        prepared.guesses = {}
+    return built
+
+
 @dataclass
 class _Compiled:
     """A compile stage for what was compiled together with other tasks' candidates."""
@@ -274,9 +318,14 @@ class _Compiled:
 
 
 def _try_openings(
-    context: RunContext, stages: SessionStages, prepared: PreparedVariant, most: int | None
+    context: RunContext,
+    stages: SessionStages,
+    prepared: PreparedVariant,
+    most: int | None,
+    kernels: int,
 ) -> None:
-    """Try what each sketch takes for best of every task, unless an earlier run's result serves.
+    """Try what each sketch takes for best of every task, unless an earlier run's result serves, as
+    long as there is time for a program with so many kernels then.
 
     Candidates of several tasks are compiled together. Trials of a task are there for the search.
     Where there are few trials, a second sketch of a task waits for the first ones of all; where
@@ -299,8 +348,7 @@ def _try_openings(
     taken = Counter(number for _, number in sorted(ranks)[:most])
     for number, (*_, given) in enumerate(loops):
         del given[taken[number] :]
-    before, kernels = context.store.count_trials(context.run_id), len(prepared.tasks) - len(loops)
-    first = len(loops)
+    before = context.store.count_trials(context.run_id)
     limited = context.deadlines.limit_s is not None
     hurried, in_turn = limited and slowness(context, prepared.tasks) > _VERY_SLOW, True
     while loops and not context.out_of_time and _left_s(context, kernels) != 0.0:
@@ -314,8 +362,7 @@ def _try_openings(
         most = _batch(context, kernels)
         count = 1 + sum(size < most for size in sizes)
         _try_group(context, loops[:count], kernels)
-        kernels += min(count, first)
-        loops, first = loops[count:], max(0, first - count)
+        loops = loops[count:]
     opened = context.store.get_state(context.run_id, OPENED)
     opened = opened if isinstance(opened, int) else 0
     new = context.store.count_trials(context.run_id) - before
@@ -325,9 +372,9 @@ def _try_openings(
 def _try_group(
     context: RunContext,
     loops: Sequence[tuple[DispatchTask, SearchLoop, list[Configuration]]],
-    kernels: int = 0,
+    kernels: int,
 ) -> None:
-    """Compile the candidates of several tasks, then measure them; so many tasks came before."""
+    """Compile the candidates of several tasks, then measure them; as `_try_openings`."""
     began = time.monotonic()
     compilers = [loop.stages.compiler for _, loop, _ in loops]
     asked = [(one, given) for one, (*_, given) in zip(compilers, loops, strict=True)]
@@ -364,12 +411,12 @@ def _is_short(context: RunContext, kernels: int, wanted: int) -> bool:
 
 
 def _time_s(context: RunContext, kernels: int) -> float:
-    """Seconds for further candidates, behind so many kernels."""
+    """Seconds for further candidates, before a program with so many kernels."""
     ends = (context.left_for("search"), _left_s(context, kernels))
     return min((end for end in ends if end is not None), default=math.inf)
 
 
-def _batch(context: RunContext, kernels: int = 0) -> int:
+def _batch(context: RunContext, kernels: int) -> int:
     """How many candidates to compile before they are measured: few while it is not known what one
     takes, and no more than there is time for."""
     cores = context.target.cores

@@ -16,6 +16,8 @@ from tilewright.tuning.context import RunContext
 from tilewright.tuning.result import DispatchSummary, KernelSummary, TuneResult
 from tilewright.tuning.task import DispatchTask
 
+UNTIMED = "not timed alone"
+"""The status of a kernel that no trial timed."""
 TRIAL_COLUMNS = (
     "trial",
     "dispatch",
@@ -47,7 +49,12 @@ def dispatch_summaries(outcome: Outcome, chosen: Company | None) -> tuple[Dispat
     prepared = chosen.prepared if chosen else outcome.prepared[0]
     confirmed = {id(c.task): c for c in outcome.confirmed}
     covered = chosen.covered if chosen else {}
-    rows = [_summary(task, confirmed.get(id(task)), chosen, covered) for task in prepared.tasks]
+    untimed = [t for t in prepared.untimed if chosen and t.identity in (*chosen.choices, *covered)]
+    told = {task.name for task in untimed}
+    rows = [
+        _summary(task, confirmed.get(id(task)), chosen, covered)
+        for task in (*prepared.tasks, *untimed)
+    ]
     rows += [
         DispatchSummary(
             name=s.name,
@@ -57,6 +64,7 @@ def dispatch_summaries(outcome: Outcome, chosen: Company | None) -> tuple[Dispat
             variant=prepared.variant.name,
         )
         for s in prepared.skipped
+        if s.name not in told
     ]
     return tuple(rows)
 
@@ -70,20 +78,21 @@ def _summary(
     key = task.identity
     configuration: Configuration | None = chosen.choices.get(key) if chosen else None
     default_s = confirmed.default_s if confirmed else task.default_s
-    assert default_s is not None
     finalists = {c.configuration: c.finalist for c in confirmed.faster} if confirmed else {}
     finalist = finalists.get(configuration) if configuration is not None else None
     speedup = finalist.speedup if finalist else None
     tuned_s = default_s
-    if speedup is not None:
+    if default_s is not None and speedup is not None:
         tuned_s = default_s / speedup.value
     elif configuration is not None:
-        # It was measured in a trial alone, and then with others in the whole program.
+        # It was measured in a trial alone, and then with others in the whole program; or there
+        # alone.
         times = [t.time_s for t in task.trials if t.configuration == configuration and t.time_s]
-        tuned_s = min(times, default=default_s)
+        guessed = chosen is not None and key in chosen.prepared.guesses
+        tuned_s = min(times, default=None if guessed else default_s)
     own = task.own_choice
     if configuration is not None:
-        status = "reused" if task.reused else "tuned"
+        status = "reused" if task.reused else "tuned" if tuned_s is not None else UNTIMED
     elif key in covered:
         status = f"part of {covered[key]}"
     elif chosen is not None and key in chosen.dropped:
@@ -96,9 +105,9 @@ def _summary(
         workload=task.workload.name,
         count=task.count,
         share=round(task.share, 4),
-        default_ms=default_s * 1e3,
-        tuned_ms=tuned_s * 1e3,
-        speedup=default_s / tuned_s,
+        default_ms=None if default_s is None else default_s * 1e3,
+        tuned_ms=None if tuned_s is None else tuned_s * 1e3,
+        speedup=default_s / tuned_s if default_s and tuned_s else 1.0,
         trials=len(task.trials),
         status=status,
         configuration=own if configuration is None else task.describe(configuration),

@@ -155,6 +155,19 @@ def test_one_that_waits_for_others_or_works_is_let_go_on(
     assert not outcome.stood_still
 
 
+def test_what_it_works_is_told_beside_what_it_takes(program: Path, impatient: None) -> None:
+    busy = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; echo > $out"
+    outcome = fake_tool(program.parent / "bin", busy).compile(
+        program, program.parent / "out", (), timeout_s=60
+    )
+    assert outcome.ok
+    assert 0.0 < outcome.cpu_s < 2 * outcome.seconds
+    idle = fake_tool(program.parent / "idle", "sleep 0.5; echo > $out").compile(
+        program, program.parent / "out", (), timeout_s=60
+    )
+    assert idle.cpu_s < 0.5 * idle.seconds
+
+
 def test_a_crash_is_a_value(program: Path) -> None:
     body = 'printf half > "$out"; echo "LLVM ERROR: out of registers"; kill -ABRT $$'
     tools = fake_tool(program.parent / "bin", body)

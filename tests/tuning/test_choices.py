@@ -164,3 +164,13 @@ def test_a_site_that_one_dispatch_or_another_computes_is_one_dispatch(
     tunable = TunableSite(site, expression, parse_target("cpu"), "digest", pads=True)
     assert tunable.is_one_dispatch is alone
     assert tunable.is_padded_dispatch is alone
+
+
+def test_what_was_not_timed_can_be_chosen_too() -> None:
+    prepared = variant(dispatch("a", 1.0))
+    unknown: Any = dispatch("b", 0.0)
+    unknown.default_s = None
+    prepared.untimed += [unknown, chain("c", 0.0, a=1, b=1)]  # type: ignore[list-item]
+    parts = {"a": (ONE, 0.3), "b": (ONE, 0.3)}
+    assert settle(prepared, parts) == {"a": ONE, "b": ONE}
+    assert settle(prepared, parts | {"c": (OTHER, 0.5)}) == {"c": OTHER}

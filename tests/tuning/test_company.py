@@ -13,13 +13,13 @@ from tilewright.measure.comparison import Finalist
 from tilewright.measure.statistics import Interval, Measurement, Verdict
 from tilewright.site import Site
 from tilewright.toolchain import CompileOutcome
-from tilewright.trial import Status, Trial
+from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.company import Company, affordable, build_companies, try_in_company
 from tilewright.tuning.confirm import Confirmed, FinalCandidate, entry_name
 from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.estimates import PLAIN
 from tilewright.tuning.programs import Build
-from tilewright.tuning.variants import DEFAULT_VARIANT
+from tilewright.tuning.variants import DEFAULT_VARIANT, Variant
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_compiling_takes_what_it_took_with_nothing_beside(
         return CompileOutcome(True, next(seconds), "")
 
     monkeypatch.setattr(run, "compile", compiled)
-    a, b = (Build(name, DEFAULT_VARIANT) for name in "ab")
+    a, b = (Build(name, Variant(name, ("--x",))) for name in "ab")
     run.context.deadlines = Deadlines(None, 0.0)
     run.programs.build_all([a, b])
     assert run.context.deadlines.each(PLAIN, 1.0) == 9.0, "as long as there is nothing else"
@@ -393,3 +393,18 @@ def test_doubts_wait_where_there_is_no_time(run: PlayedRun) -> None:
     known = list(run.compiled)
     assert tried(run, outcome, base=base, within_s=5.0) is base
     assert run.compiled == known
+
+
+def test_a_guess_stays_until_trials_refute_it(run: PlayedRun) -> None:
+    first, second, third = (run.task(name) for name in ("a", "b", "c"))
+    guess = Configuration.of({"knob": 1})
+    choices = {task.identity: guess for task in (first, second, third)}
+    run.prepared.guesses = dict.fromkeys(choices, (guess, 0.001))
+    (base,) = build_companies(run.programs, run.prepared, [choices], "start")
+    first.default_s = second.default_s = 2e-3
+    first.trials.append(Trial(guess, Status.OK, time_s=1.5e-3))
+    assert tried(run, base=base) is base
+    second.trials.append(Trial(guess, Status.OK, time_s=2.5e-3))
+    third.trials.append(Trial(guess, Status.WRONG_RESULT))
+    run.seconds["default_company_0"] = 0.5
+    assert tried(run, base=base).choices == {first.identity: guess}

@@ -13,11 +13,11 @@ from played_programs import PlayedRun
 from tilewright.errors import UserError
 from tilewright.trial import Configuration
 from tilewright.tuning import outputs
-from tilewright.tuning.company import Company, try_in_company
+from tilewright.tuning.company import Company, build_companies, try_in_company
 from tilewright.tuning.confirm import Confirmed, FinalCandidate, entry_name
 from tilewright.tuning.extract_tasks import ExtractedDispatch
 from tilewright.tuning.outputs import check_writable, finish, read_manifest
-from tilewright.tuning.prepared_variant import PreparedVariant
+from tilewright.tuning.prepared_variant import PreparedVariant, Skipped
 from tilewright.tuning.programs import Build
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.variants import Variant
@@ -140,6 +140,25 @@ def test_what_is_not_faster_is_not_handed_back(run: PlayedRun) -> None:
     result, _, folder = finished(run)
     assert is_default(run, result, folder)
     assert "no tuned program beats the compiler's default" in run.notes
+
+
+def test_what_was_not_timed_alone_is_told_as_that(run: PlayedRun) -> None:
+    measured, unknown = run.task("a"), run.task("b")
+    run.prepared.tasks.remove(unknown)
+    run.prepared.untimed.append(unknown)
+    run.prepared.skipped.append(Skipped(unknown.name, 1, "no time"))
+    unknown.default_s = None
+    run.prepared.guesses = {task.identity: (CHOICE, 1e-3) for task in (measured, unknown)}
+    choices = dict.fromkeys(run.prepared.guesses, CHOICE)
+    run.outcome.companies += build_companies(run.programs, run.prepared, [choices], "start")
+    run.seconds["default_start_0"] = 0.5
+    result, summary, folder = finished(run)
+    rows = [(d["name"], d["status"], d["tuned_ms"]) for d in summary["dispatches"]]
+    assert rows == [(one.name, "not timed alone", None) for one in (measured, unknown)]
+    assert [d["default_ms"] is None for d in summary["dispatches"]] == [False, True]
+    assert result.program.speedup == pytest.approx(2.0)
+    assert len(result.changed) == 2
+    assert (folder / "program.vmfb").read_text() == "default_start_0.vmfb"
 
 
 def test_an_entry_that_applies_nowhere_is_not_called_tuned(run: PlayedRun) -> None:

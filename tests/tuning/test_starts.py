@@ -40,13 +40,13 @@ def test_no_more_is_compiled_at_once_than_there_is_time_to_try(
 ) -> None:
     context, _ = played_context(tmp_path, store)
     assert context.target.cores == 2
-    assert _batch(context) == 16, "without a limit"
+    assert _batch(context, 0) == 16, "without a limit"
     context.deadlines = Deadlines(400.0, 0.0, lambda: 290.0)
-    assert _batch(context) == 4, "while it is not known what one takes"
+    assert _batch(context, 0) == 4, "while it is not known what one takes"
     context.deadlines.took("trying a candidate", 8.0, 4)
-    assert _batch(context) == 5, "ten seconds are left to the search"
+    assert _batch(context, 0) == 5, "ten seconds are left to the search"
     context.deadlines.took("trying a candidate", 900.0, 1)
-    assert _batch(context) == 2, "one for each core"
+    assert _batch(context, 0) == 2, "one for each core"
 
 
 @pytest.mark.parametrize("whole", [None, Variant("all-channels-last", ("--x",), is_layout=True)])
@@ -135,7 +135,7 @@ def test_measuring_what_is_compiled_ends_where_the_time_is_over(
                 now[0] += 30.0
 
     group: Any = [(None, Loop(), [1, 2]), (None, Loop(), [3, 4, 5])]
-    _try_group(context, group)
+    _try_group(context, group, 0)
     assert [loop.tried for _, loop, _ in group] == [2, 2], "the limit passes at the fourth"
 
 
@@ -171,7 +171,7 @@ def test_a_start_ends_while_its_program_can_be_made_and_proven(
     now[0] = 50.0
     assert _left_s(context) == 0.0
     limits.took("trying a candidate", 1.0)
-    assert _batch(context) == 2, "one for each core"
+    assert _batch(context, 0) == 2, "one for each core"
     context.deadlines = Deadlines(None, 0.0)
     assert _left_s(context) is None
 
@@ -257,7 +257,7 @@ def test_where_time_is_short_or_any_kernel_a_gain_every_task_is_begun_before_any
     tasks = [played_task(tmp_path, name) for name in sizes]
     guessed_s = sum(task.guessed_s for task in tasks)
     context.deadlines.took("running the program by default", slow * guessed_s)
-    _try_openings(context, stages, played_variant(*tasks), None)
+    _try_openings(context, stages, played_variant(*tasks), None, 0)
     assert tried == wanted
     assert all(loop.stages.compiler is loop.own for loop in loops.values()), "for the search"
 
@@ -281,5 +281,5 @@ def test_what_a_sketch_begins_with_has_time_to_compile(
     monkeypatch.setattr(starts, "_try_group", lambda *_: seen.append(compiler.timeout_s))
     monkeypatch.setattr(store, "put_state", lambda *_: None)
     stages: Any = None
-    _try_openings(context, stages, played_variant(task), None)
+    _try_openings(context, stages, played_variant(task), None, 0)
     assert seen == [kept_s]

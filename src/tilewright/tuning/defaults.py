@@ -90,7 +90,8 @@ def measure_defaults(
     )
     _in_time(context, prepared.tasks, hurry, partial(_make_data, apart=apart))
     # Those that are slow take longer to time than to make.
-    timed_by = None if hurry is None or within_s is None else hurry.end + _TIMING_MORE * within_s
+    now = context.deadlines.clock()
+    timed_by = None if end is None or within_s is None else now + _TIMING_MORE * within_s
     _time_all(context, [t for t in prepared.tasks if not t.is_chain], timed_by)
     # What a site of several dispatches takes is what these take, as far as each is known alone: it
     # is compiled as one where it has finalists.

@@ -26,7 +26,7 @@ _LEAST = 0.0005
 _PACE = 1.5
 
 
-def guessable(context: RunContext, prepared: PreparedVariant) -> list[DispatchTask]:
+def guessable(context: RunContext, prepared: PreparedVariant) -> list[tuple[DispatchTask, float]]:
     """The tasks without a trial for which a kernel is guessed to be a gain.
 
     Args:
@@ -34,20 +34,24 @@ def guessable(context: RunContext, prepared: PreparedVariant) -> list[DispatchTa
         prepared: the variant.
 
     Returns:
-        Those where most is gained first.
+        Each with the part of the program's time that it is guessed to gain, the largest first.
     """
-    pace, least_s = _pace(prepared), _LEAST * context.deadlines.each(RUNNING, 0.0)
-    gains: list[tuple[float, DispatchTask]] = []
+    pace, whole_s = _pace(prepared), context.deadlines.each(RUNNING, prepared.guessed_s)
+    # What was not timed shares what the others leave of the program's time.
+    single = [task for task in prepared.choosable if not task.is_chain]
+    timed_s = sum(task.count * task.default_s for task in single if task.default_s is not None)
+    rest_s = sum(task.guessed_s for task in single if task.default_s is None)
+    slow = max(2 * pace, (whole_s - timed_s) / rest_s if rest_s else 0.0)
+    gains: list[tuple[DispatchTask, float]] = []
     for task in prepared.choosable:
         if task.site is None or task.trials:
             continue
-        if task.default_s is None:
-            # The compiler's choice is guessed to take twice as long.
-            gains.append((pace * task.guessed_s, task))
-        elif pace * _each_s(task) < _WORTH * task.default_s:
-            gains.append((task.count * task.default_s - pace * task.guessed_s, task))
-    gains.sort(key=lambda one: -one[0])
-    return [task for gain, task in gains if gain >= least_s]
+        known = task.default_s is not None
+        default_s = (task.default_s or 0.0) * task.count if known else slow * task.guessed_s
+        if pace * task.guessed_s < _WORTH * default_s:
+            gains.append((task, (default_s - pace * task.guessed_s) / whole_s))
+    gains.sort(key=lambda one: -one[1])
+    return [one for one in gains if one[1] >= _LEAST]
 
 
 def guess_kernels(

@@ -76,11 +76,11 @@ class PreparedVariant:
     @property
     def guessed_s(self) -> float:
         """What its dispatches are guessed to take of a run of the program, in seconds."""
-        return sum(task.guessed_s for task in self.tasks if not task.is_chain)
+        return sum(task.guessed_s for task in self.choosable if not task.is_chain)
 
     @property
     def kinds(self) -> set[str]:
-        return {task.workload.kind for task in self.tasks}
+        return {task.workload.kind for task in self.choosable}
 
     def parts_of(self, task: DispatchTask) -> list[DispatchTask]:
         """The tasks of the dispatches that a task is of together; none for one dispatch.

@@ -50,6 +50,8 @@ _OPENING_S = 8.0
 # tasks took 19 s, where 11 are expected without kernels; those of a GoogLeNet and an Inception-like
 # network, with 104 and 144, took 24, where 23 and 25 are.)
 _OF_TRIAL = 0.3
+# Of the program's time: a kernel that is guessed to gain so much is in a start.
+_MUCH = 0.01
 # Seconds of a trial, while none has been made.
 _TRYING_S = 0.25
 # Of the trials that the user allows and of the time: what starts may take.
@@ -281,9 +283,12 @@ def _start(
 
 def _planned(context: RunContext, prepared: PreparedVariant) -> int:
     """How many kernels a program is to have, of all that are worth it, that there is time for."""
-    count = sum(not task.is_chain for task in guessable(context, prepared))
+    gains = [gain for task, gain in guessable(context, prepared) if not task.is_chain]
     left, each = _left_s(context), _OF_TRIAL * context.deadlines.each(TRYING, _TRYING_S)
-    return count if left is None else min(count, int(left / each))
+    if left is None:
+        return len(gains)
+    # Those that gain much are worth it, however little time there is.
+    return max(sum(gain >= _MUCH for gain in gains), min(len(gains), int(left / each)))
 
 
 def _with_guesses(
@@ -294,8 +299,8 @@ def _with_guesses(
     context = programs.context
     if context.options.time_limit_s is None or _left_s(context, most + len(found)) != 0.0:
         return []
-    tasks = guessable(context, prepared)[: max(0, most)]
-    guesses = guess_kernels(context, prepared, tasks)
+    tasks = [task for task, _ in guessable(context, prepared)]
+    guesses = guess_kernels(context, prepared, tasks[: max(0, most)])
     choices = settle(prepared, {**found, **guesses})
     prepared.guesses = {key: guesses[key] for key in choices if key in guesses}
     built = []

@@ -234,7 +234,7 @@ def _worth_tuning(
     best: dict[str, Contender] = {}
     for one in measured:
         best.setdefault(one.variant, one)
-    few = len(first.tasks) <= 3
+    few = len(first.choosable) <= 3
     starts = [one for one in best.values() if one.company.choices]
     plain = [one for one in best.values() if not one.company.choices]
     if starts and starts[0].time_s <= (2.0 if few else 1.25) * measured[0].time_s:

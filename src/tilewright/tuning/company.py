@@ -3,7 +3,6 @@ hold up there."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,12 +15,12 @@ from tilewright.tuning.confirm import Confirmed, entry_of
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.entries import Entry, KernelEntry
 from tilewright.tuning.estimates import later_proof_s
+from tilewright.tuning.guesses import refuted
 from tilewright.tuning.model_check import ModelCheck
 from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.proof import SpecRequest, write_specs
 from tilewright.tuning.sequencing import in_sequence
-from tilewright.tuning.task import DispatchTask
 
 # Hot dispatches whose choice is tried again in the whole program.
 _HOT = {"quick": 2, "standard": 6, "thorough": 16}
@@ -169,10 +168,10 @@ def try_in_company(
     asked = dict.fromkeys([*base.choices, *found])
     changed = [key for key in asked if winners.get(key) != base.choices.get(key)]
     doubtful = _configured(winners, confirmed)
-    is_late = within_s is not None and within_s < programs.each_s + programs.comparing_s
-    if not changed and (not doubtful or is_late):
+    late = is_late(programs, within_s)
+    if not changed and (not doubtful or late):
         return base
-    if base.choices and is_late:
+    if base.choices and late:
         # It has been timed as a whole; what was found since is in the database.
         context.note(f"no time for another program than {base.name} (--time-limit)")
         return base
@@ -227,6 +226,16 @@ def try_in_company(
     return best
 
 
+def is_late(programs: Programs, within_s: float | None) -> bool:
+    """Whether there is no time for another program.
+
+    Args:
+        programs: of the run.
+        within_s: seconds that there are; None: no limit.
+    """
+    return within_s is not None and within_s < programs.each_s + programs.comparing_s
+
+
 def take_best(programs: Programs, base: Company) -> Company:
     """The best that is known of each task, together, for sessions that confirm nothing: it is
     compared with the default as a whole program, at the end.
@@ -275,18 +284,11 @@ def _known(base: Company) -> dict[str, tuple[Configuration, float]]:
         times = [t.time_s for t in task.trials if t.configuration == chosen and t.time_s]
         if chosen is None:
             continue
-        if guess is not None and guess[0] == chosen and not _refuted(task, chosen):
+        if guess is not None and guess[0] == chosen and not refuted(task, chosen):
             known[task.identity] = (chosen, min(times, default=guess[1]))
         elif guess is None and times:
             known[task.identity] = (chosen, min(times))
     return known
-
-
-def _refuted(task: DispatchTask, guess: Configuration) -> bool:
-    """Whether a guess was tried, and failed or is slower than the compiler's own choice."""
-    tried = [trial for trial in task.trials if trial.configuration == guess]
-    best_s = min((one.time_s for one in tried if one.ok and one.time_s), default=math.inf)
-    return bool(tried) and best_s >= (task.default_s or math.inf)
 
 
 def affordable(within_s: float | None, seconds_each: float, after_s: float = 0.0) -> int | None:

@@ -6,6 +6,7 @@ program with such kernels is compared with the others as a whole, its results to
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -79,6 +80,18 @@ def guess_kernels(
             "there is no time to try them one by one (--time-limit)"
         )
     return found
+
+
+def refuted(task: DispatchTask, guess: Configuration) -> bool:
+    """Whether a guess was tried since, and failed or is no faster than the compiler's own choice.
+
+    Args:
+        task: whose guess it is.
+        guess: of its space.
+    """
+    tried = [trial for trial in task.trials if trial.configuration == guess]
+    best_s = min((one.time_s for one in tried if one.ok and one.time_s), default=math.inf)
+    return bool(tried) and best_s >= (task.default_s or math.inf)
 
 
 def _pace(prepared: PreparedVariant) -> float:

@@ -25,7 +25,14 @@ from tilewright.toolchain import check_versions
 from tilewright.trial import Configuration
 from tilewright.tuning import outputs
 from tilewright.tuning.choices import best_known, settle
-from tilewright.tuning.company import Company, Contender, Outcome, take_best, try_in_company
+from tilewright.tuning.company import (
+    Company,
+    Contender,
+    Outcome,
+    is_late,
+    take_best,
+    try_in_company,
+)
 from tilewright.tuning.compile_only import CompileOnlyResult, compile_only
 from tilewright.tuning.confirm import Confirmed, record_choices
 from tilewright.tuning.context import Interrupted, RunContext
@@ -353,7 +360,10 @@ class TuningSession:
         for done, contender in enumerate(chosen):
             base, ahead = contender.company, len(chosen) - done
             confirming, confirmed = self.stages.confirming, list[Confirmed]()
-            if confirming is not None:
+            left = context.deadlines.left_s("company")
+            # Nothing that is confirmed could take the place of what the program has.
+            late = left is not None and base.choices and is_late(programs, left / ahead)
+            if confirming is not None and not late:
                 with context.phase("confirm", contender.variant):
                     confirmed = confirming.confirm(context, _unconfirmed(base), ahead)
             outcome.confirmed += confirmed

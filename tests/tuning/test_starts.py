@@ -22,8 +22,12 @@ from tilewright.tuning.starts import (
     _batch,
     _layouts,
     _left_s,
+    _planned,
     _try_group,
     _try_openings,
+    StartPlan,
+    _with_guesses,
+    make_starts,
     plan_starts,
 )
 from tilewright.tuning.variants import CHANNELS_LAST, DEFAULT_VARIANT, Variant
@@ -283,3 +287,91 @@ def test_what_a_sketch_begins_with_has_time_to_compile(
     stages: Any = None
     _try_openings(context, stages, played_variant(task), None, 0)
     assert seen == [kept_s]
+
+
+def test_a_program_is_to_have_the_kernels_that_there_is_time_for_and_those_that_gain_much(
+    tmp_path: Path, store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, _ = played_context(tmp_path, store)
+    tasks = [SimpleNamespace(is_chain=one == 4) for one in range(5)]
+    gains = list(zip(tasks, [0.5, 0.1, 0.005, 0.001, 0.9], strict=True))
+    monkeypatch.setattr(starts, "guessable", lambda *_: gains)
+    left: list[float | None] = [None]
+    monkeypatch.setattr(starts, "_left_s", lambda *_: left[0])
+    assert _planned(context, played_variant()) == 4, "a chain stands for some of them"
+    context.deadlines.took("trying a candidate", 1.0)
+    for left[0], planned in {9.0: 4, 1.0: 3, 0.0: 2}.items():
+        assert _planned(context, played_variant()) == planned
+
+
+class Played:
+    """Programs with kernels: those with guesses fail where that is asked for."""
+
+    def __init__(self, context: Any, fail: bool = False) -> None:
+        self.context, self.fail = context, fail
+        self.built: list[tuple[str, dict[str, Any]]] = []
+
+    def build(self, _: Any, prepared: Any, rivals: Any, stem: str) -> list[Any]:
+        self.built += [(stem, one) for one in rivals]
+        return [] if self.fail else [SimpleNamespace(choices=rivals[0])]
+
+
+@pytest.mark.parametrize("fail", [False, True])
+def test_what_was_not_tried_has_a_kernel_by_guess_where_time_is_short(
+    tmp_path: Path, store: Database, monkeypatch: pytest.MonkeyPatch, fail: bool
+) -> None:
+    context, _ = played_context(tmp_path, store)
+    names = ("a", "b", "chain", "c")
+    tried, guessed, chain, late = (played_task(tmp_path, name, 1e-3) for name in names)
+    chain.site = SimpleNamespace(digest="chain")
+    chain.template = None
+    prepared = played_variant(tried, guessed, late)
+    programs: Any = Played(context, fail)
+    asked: list[list[str]] = []
+
+    def guess(_: Any, __: Any, tasks: Any) -> Any:
+        asked.append([task.name for task in tasks])
+        return {task.identity: ("guess", 1e-4) for task in tasks}
+
+    monkeypatch.setattr(starts, "guessable", lambda *_: [(guessed, 0.2), (chain, 0.2), (late, 0.1)])
+    monkeypatch.setattr(starts, "guess_kernels", guess)
+    monkeypatch.setattr(starts, "build_companies", programs.build)
+    found: Any = {tried.identity: ("tried", 1e-4)}
+    context.options = replace(context.options, time_limit_s=None)
+    assert _with_guesses(programs, prepared, found, 1) == []
+    context.options = replace(context.options, time_limit_s=100.0)
+    context.deadlines = Deadlines(100.0, 0.0, lambda: 0.0)
+    assert _with_guesses(programs, prepared, found, 1) == [], "there is time for trials"
+    assert (asked, prepared.guesses) == ([], {})
+    context.deadlines = Deadlines(100.0, 0.0, lambda: 99.0)
+    made = _with_guesses(programs, prepared, found, 1)
+    assert asked == [["b", "chain"]]
+    choices = {tried.identity: "tried", guessed.identity: "guess"}
+    assert programs.built == [("start_with_guesses", choices)]
+    assert [one.choices for one in made] == ([] if fail else [choices])
+    assert prepared.guesses == ({} if fail else {guessed.identity: ("guess", 1e-4)})
+
+
+@pytest.mark.parametrize(("clock_s", "begun"), [(10.0, ["channels-last"]), (75.0, ["default"])])
+def test_what_has_been_read_has_kernels_where_there_is_no_time_for_another_layout(
+    clock_s: float,
+    begun: list[str],
+    tmp_path: Path,
+    store: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    context, _ = played_context(tmp_path, store)
+    context.options = replace(context.options, time_limit_s=100.0)
+    context.deadlines = Deadlines(100.0, 0.0, lambda: clock_s)
+    context.deadlines.took("reading the dispatches", 20.0)
+    asked: list[str] = []
+
+    def prepare(_: Any, __: Any, ___: Any, layout: Variant) -> None:
+        asked.append(layout.name)
+
+    monkeypatch.setattr(starts, "_prepare", prepare)
+    programs: Any = SimpleNamespace(context=context)
+    stages: Any = None
+    plan = StartPlan([CHANNELS_LAST, DEFAULT_VARIANT])
+    make_starts(programs, stages, stages, played_variant(), plan)
+    assert asked[:1] == begun

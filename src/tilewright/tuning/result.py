@@ -111,7 +111,7 @@ class DispatchSummary:
     """One workload of the program.
 
     `status`: `tuned`, `default kept`, `reused`, `dropped in company`, `part of NAME` (whose kernel
-    took its place), or `skipped: reason`.
+    took its place), `not timed alone` (a kernel that no trial timed), or `skipped: reason`.
     `configuration` is what the compiler is told now, in words; `speedup_ci` the interval of the
     interleaved comparison with the default; `verification` what the results were compared with.
     `space_points` is the estimated size of the search space, `tried_share` how much of it was

@@ -299,8 +299,14 @@ def _with_guesses(
     context = programs.context
     if context.options.time_limit_s is None or _left_s(context, most + len(found)) != 0.0:
         return []
-    tasks = [task for task, _ in guessable(context, prepared)]
-    guesses = guess_kernels(context, prepared, tasks[: max(0, most)])
+    tasks: list[DispatchTask] = []
+    for task, _ in guessable(context, prepared):
+        # A kernel for several stands for theirs.
+        most -= not task.is_chain
+        if most < 0:
+            break
+        tasks.append(task)
+    guesses = guess_kernels(context, prepared, tasks)
     choices = settle(prepared, {**found, **guesses})
     prepared.guesses = {key: guesses[key] for key in choices if key in guesses}
     built = []

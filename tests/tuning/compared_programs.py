@@ -17,8 +17,9 @@ from tilewright.measure.inputs import write_inputs
 from tilewright.measure.pool import WorkerPool
 from tilewright.target import parse_target
 from tilewright.toolchain import Toolchain
+from tilewright.tuning.builds import Build
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.programs import Build, Programs
+from tilewright.tuning.programs import Programs
 from tilewright.tuning.variants import DEFAULT_VARIANT
 
 COUNT = 512

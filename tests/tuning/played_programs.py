@@ -25,6 +25,7 @@ from tilewright.measure.verify import Comparison
 from tilewright.store import Database, TaskKey
 from tilewright.target import parse_target
 from tilewright.toolchain import CompileOutcome
+from tilewright.tuning.builds import Build
 from tilewright.tuning.candidate_trial import CandidateTester, Reference
 from tilewright.tuning.company import Outcome
 from tilewright.tuning.context import RunContext
@@ -33,7 +34,7 @@ from tilewright.tuning.exact_results import ExactRequest
 from tilewright.tuning.extract_tasks import ExtractedDispatch
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepared_variant import PreparedVariant
-from tilewright.tuning.programs import Build, Programs
+from tilewright.tuning.programs import Programs
 from tilewright.tuning.proof import Claim, Proof, SpecRequest
 from tilewright.tuning.sequencing import SequencesRequest
 from tilewright.tuning.task import DispatchTask

@@ -14,11 +14,11 @@ from tilewright.measure.statistics import Interval, Measurement, Verdict
 from tilewright.site import Site
 from tilewright.toolchain import CompileOutcome
 from tilewright.trial import Configuration, Status, Trial
+from tilewright.tuning.builds import Build
 from tilewright.tuning.company import Company, affordable, build_companies, try_in_company
 from tilewright.tuning.confirm import Confirmed, FinalCandidate, entry_name
 from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.estimates import PLAIN
-from tilewright.tuning.programs import Build
 from tilewright.tuning.variants import DEFAULT_VARIANT, Variant
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,9 +28,12 @@ def context(tmp_path: Path) -> Iterator[RunContext]:
         yield played_context(tmp_path, store)[0]
 
 
-def task_with_site(folder: Path, name: str, default_s: float | None = None) -> DispatchTask:
+def task_with_site(
+    folder: Path, name: str, default_s: float | None = None, kind: str = "contraction"
+) -> DispatchTask:
     """A task whose configurations are kernels but for the compiler's own."""
     task: Any = played_task(folder, name, default_s)
+    task.workload = replace(task.workload, kind=kind)
     task.site = SimpleNamespace(digest=name)
     task.space.kernel = lambda one: None if one == CONFIGURED else "a kernel"
     return task
@@ -46,8 +50,9 @@ def test_kernels_are_guessed_for_what_has_no_trial_and_gains_most_first(
     tmp_path: Path, context: RunContext
 ) -> None:
     each_s = played_task(tmp_path, "each").guessed_s
-    names = {"unknown": None, "slow": 900 * each_s, "as fast": each_s, "tried": 9 * each_s}
-    unknown, slow, fast, tried = (task_with_site(tmp_path, *one) for one in names.items())
+    names = {"slow": 900 * each_s, "as fast": each_s, "tried": 9 * each_s}
+    slow, fast, tried = (task_with_site(tmp_path, *one) for one in names.items())
+    unknown = task_with_site(tmp_path, "unknown", kind="convolution")
     tried.trials.append(Trial(KERNEL, Status.WRONG_RESULT))
     plain = played_task(tmp_path, "no site", 9 * each_s)
     prepared = variant_of(unknown, slow, fast, tried, plain)
@@ -61,11 +66,21 @@ def test_kernels_are_guessed_for_what_has_no_trial_and_gains_most_first(
 def test_what_was_not_timed_takes_what_the_others_leave(
     tmp_path: Path, context: RunContext
 ) -> None:
-    task, other = task_with_site(tmp_path, "unknown"), played_task(tmp_path, "no site")
-    other.default_s = 80 * task.guessed_s
+    task = task_with_site(tmp_path, "unknown", kind="convolution")
+    other = played_task(tmp_path, "no site", 80 * task.guessed_s)
     context.deadlines.took("running the program by default", 100 * task.guessed_s)
     ((_, gain),) = guessable(context, variant_of(task, other))
     assert gain == pytest.approx(18.5 / 100)
+
+
+def test_what_was_not_timed_is_as_slow_as_others_of_its_kind(
+    tmp_path: Path, context: RunContext
+) -> None:
+    task, alike = (task_with_site(tmp_path, name, kind="convolution") for name in ("a", "b"))
+    alike.default_s = 40 * alike.guessed_s
+    context.deadlines.took("running the program by default", 50 * task.guessed_s)
+    gains = [(one.name, gain) for one, gain in guessable(context, variant_of(task, alike))]
+    assert gains == [(name, pytest.approx(38.5 / 50)) for name in ("b", "a")]
 
 
 def test_what_kernels_are_guessed_to_take_is_learned_from_those_that_were_tried(

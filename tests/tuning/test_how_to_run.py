@@ -24,10 +24,10 @@ from tilewright.measure.ways import WaysRequest, WayTimes, takes_fences, time_wa
 from tilewright.store import RunRecord
 from tilewright.target import Target, parse_target
 from tilewright.tuning import how_to_run
+from tilewright.tuning.builds import Build
 from tilewright.tuning.context import MORE_THREADS
 from tilewright.tuning.how_to_run import leave_workers_out, lines, measure_ways, summarised
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.programs import Build
 from tilewright.tuning.variants import DEFAULT_VARIANT
 
 POLICY = ComparisonPolicy()

@@ -13,12 +13,12 @@ from played_programs import PlayedRun
 from tilewright.errors import UserError
 from tilewright.trial import Configuration
 from tilewright.tuning import outputs
+from tilewright.tuning.builds import Build
 from tilewright.tuning.company import Company, build_companies, try_in_company
 from tilewright.tuning.confirm import Confirmed, FinalCandidate, entry_name
 from tilewright.tuning.extract_tasks import ExtractedDispatch
 from tilewright.tuning.outputs import check_writable, finish, read_manifest
 from tilewright.tuning.prepared_variant import PreparedVariant, Skipped
-from tilewright.tuning.programs import Build
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.variants import Variant
 

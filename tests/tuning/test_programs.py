@@ -22,15 +22,10 @@ from tilewright.measure.statistics import Measurement
 from tilewright.target import parse_target
 from tilewright.toolchain import CompileOutcome
 from tilewright.trial import Status
+from tilewright.tuning.builds import Build, compile_program, compiling
 from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.programs import (
-    Build,
-    Programs,
-    compile_program,
-    compiling,
-    quick_timing,
-)
+from tilewright.tuning.programs import Programs, quick_timing
 from tilewright.tuning.variants import DEFAULT_VARIANT, Variant
 
 SAMPLES = (1.0, 1.0, 1.0, 3.0, 5.0, 5.0, 5.0)

@@ -14,8 +14,8 @@ from tilewright.measure.compile_worker import compile_pool
 from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.pool import WorkerPool
 from tilewright.trial import Status
+from tilewright.tuning.builds import Build
 from tilewright.tuning.deadlines import Deadlines
-from tilewright.tuning.programs import Build
 from tilewright.tuning.roundings import Roundings
 from tilewright.tuning.variants import DEFAULT_VARIANT
 

@@ -26,12 +26,13 @@ from tilewright.store import Database, RunStatus
 from tilewright.toolchain import Toolchain
 from tilewright.trial import Status
 from tilewright.tuning import how_to_run, outputs, reuse, session, variant_phase
+from tilewright.tuning.builds import Build
 from tilewright.tuning.company import Company, Outcome
 from tilewright.tuning.config_file import read_config
 from tilewright.tuning.events import DispatchesRanked, Event, TrialDone, ignore
 from tilewright.tuning.opening import open_program
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.programs import Build, Programs
+from tilewright.tuning.programs import Programs
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.session import TuningSession
 from tilewright.tuning.variants import BUILT_IN, DEFAULT_VARIANT

@@ -19,13 +19,13 @@ from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.stages import DispatchCompiler
 from tilewright.tuning.starts import (
+    StartPlan,
     _batch,
     _layouts,
     _left_s,
     _planned,
     _try_group,
     _try_openings,
-    StartPlan,
     _with_guesses,
     make_starts,
     plan_starts,
@@ -82,10 +82,10 @@ def test_channels_last_come_first_where_there_are_convolutions(
 @pytest.mark.parametrize(
     ("layouts", "clock_s", "read"),
     [
-        ([CHANNELS_LAST, DEFAULT_VARIANT], 29.0, ["channels-last"]),
-        ([CHANNELS_LAST, DEFAULT_VARIANT], 31.0, []),  # time is short
-        ([DEFAULT_VARIANT, CHANNELS_LAST], 29.0, []),  # it has been read
-        ([], 29.0, []),
+        ([CHANNELS_LAST, DEFAULT_VARIANT], 44.0, ["channels-last"]),
+        ([CHANNELS_LAST, DEFAULT_VARIANT], 46.0, []),  # time is short
+        ([DEFAULT_VARIANT, CHANNELS_LAST], 44.0, []),  # it has been read
+        ([], 44.0, []),
     ],
 )
 @pytest.mark.parametrize("compiles", [True, False])
@@ -101,6 +101,7 @@ def test_the_layout_that_starts_begin_with_is_read_ahead(
     context, _ = played_context(tmp_path, store)
     context.options = replace(context.options, time_limit_s=100.0)
     context.deadlines = Deadlines(100.0, 0.0, lambda: clock_s)
+    context.deadlines.took("reading the dispatches", 10.0)
     asked: list[str] = []
 
     def reading(_: Any, layout: Variant) -> Any:

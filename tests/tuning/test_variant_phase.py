@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from played_programs import PlayedRun
 
+from tilewright.tuning.builds import Build
 from tilewright.tuning.company import Company, Contender
 from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.prepared_variant import PreparedVariant
-from tilewright.tuning.programs import Build
 from tilewright.tuning.variant_phase import choose_variants
 from tilewright.tuning.variants import DEFAULT_VARIANT, Variant
 

@@ -10,9 +10,9 @@ from tilewright.errors import UnknownNameError, UserError
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.walk import walk
 from tilewright.target import PACKED_AHEAD_FLAG
+from tilewright.tuning.builds import Build
 from tilewright.tuning.effort import EFFORTS, find_effort
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.programs import Build
 from tilewright.tuning.variants import (
     BUILT_IN,
     PREPROCESSING_FLAG,

@@ -25,11 +25,12 @@ from tilewright.store import Database
 from tilewright.target import parse_target
 from tilewright.toolchain import check_versions, installed_version
 from tilewright.tuning.apply import prove_tuned, read_tuned
+from tilewright.tuning.builds import Build
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import Listener, ignore
 from tilewright.tuning.extraction import extract
 from tilewright.tuning.opening import open_benchmark, open_program
-from tilewright.tuning.programs import Build, Programs, open_programs
+from tilewright.tuning.programs import Programs, open_programs
 from tilewright.tuning.proof import Proof
 from tilewright.tuning.recorded import RecordedResult, read_recorded
 from tilewright.tuning.variants import DEFAULT_VARIANT, without_kernels, without_preprocessing

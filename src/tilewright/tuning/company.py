@@ -10,6 +10,7 @@ from pathlib import Path
 from tilewright.measure.comparison import ComparisonPolicy, Finalist, judge_all
 from tilewright.measure.statistics import Verdict
 from tilewright.trial import Configuration
+from tilewright.tuning.builds import Build
 from tilewright.tuning.choices import Choices, best_known, settle
 from tilewright.tuning.confirm import Confirmed, entry_of
 from tilewright.tuning.context import RunContext
@@ -18,7 +19,7 @@ from tilewright.tuning.estimates import later_proof_s
 from tilewright.tuning.guesses import refuted
 from tilewright.tuning.model_check import ModelCheck
 from tilewright.tuning.prepared_variant import PreparedVariant
-from tilewright.tuning.programs import Build, Programs
+from tilewright.tuning.programs import Programs
 from tilewright.tuning.proof import SpecRequest, write_specs
 from tilewright.tuning.sequencing import in_sequence
 

@@ -38,19 +38,12 @@ def guessable(context: RunContext, prepared: PreparedVariant) -> list[tuple[Disp
         Each with the part of the program's time that it is guessed to gain, the largest first.
     """
     pace, whole_s = _pace(prepared), context.deadlines.each(RUNNING, prepared.guessed_s)
-    # What was not timed shares what the others leave of the program's time.
-    single = [task for task in prepared.choosable if not task.is_chain]
-    timed_s = sum(task.count * task.default_s for task in single if task.default_s is not None)
-    rest_s = sum(task.guessed_s for task in single if task.default_s is None)
-    slow = max(2 * pace, (whole_s - timed_s) / rest_s if rest_s else 0.0)
+    default_s = _default_times(prepared, whole_s, pace)
     gains: list[tuple[DispatchTask, float]] = []
     for task in prepared.choosable:
-        if task.site is None or task.trials:
-            continue
-        known = task.default_s is not None
-        default_s = (task.default_s or 0.0) * task.count if known else slow * task.guessed_s
-        if pace * task.guessed_s < _WORTH * default_s:
-            gains.append((task, (default_s - pace * task.guessed_s) / whole_s))
+        own_s, kernel_s = default_s[task.identity], pace * _each_s(task)
+        if task.site is not None and not task.trials and kernel_s < _WORTH * own_s:
+            gains.append((task, task.count * (own_s - kernel_s) / whole_s))
     gains.sort(key=lambda one: -one[1])
     return [one for one in gains if one[1] >= _LEAST]
 
@@ -92,6 +85,33 @@ def refuted(task: DispatchTask, guess: Configuration) -> bool:
     tried = [trial for trial in task.trials if trial.configuration == guess]
     best_s = min((one.time_s for one in tried if one.ok and one.time_s), default=math.inf)
     return bool(tried) and best_s >= (task.default_s or math.inf)
+
+
+def _default_times(prepared: PreparedVariant, whole_s: float, pace: float) -> dict[str, float]:
+    """Seconds that each task takes as the compiler makes it, by identity.
+
+    What was not timed takes as many times what is guessed of it as those of its kind that were do;
+    of a kind of which none was, its part of what the others leave of the program's time, and as
+    much at least that kernels are taken for a gain.
+    """
+    single = [task for task in prepared.choosable if not task.is_chain]
+    ratios: dict[str, list[float]] = {}
+    for task in single:
+        if task.default_s is not None:
+            ratios.setdefault(task.workload.kind, []).append(task.default_s / _each_s(task))
+    slow = {kind: statistics.median(found) for kind, found in ratios.items()}
+    left_s = whole_s - sum(task.count * (task.default_s or 0.0) for task in single)
+    guessed_s = sum(task.guessed_s for task in single if task.default_s is None)
+    others = max(2 * pace, left_s / guessed_s if guessed_s else 0.0)
+    found = {}
+    for task in single:
+        known = task.default_s
+        guess = slow.get(task.workload.kind, others) * _each_s(task)
+        found[task.identity] = guess if known is None else known
+    for task in (one for one in prepared.choosable if one.is_chain):
+        parts_s = sum(found[part.identity] for part in prepared.parts_of(task))
+        found[task.identity] = task.default_s or max(parts_s, _each_s(task))
+    return found
 
 
 def _pace(prepared: PreparedVariant) -> float:

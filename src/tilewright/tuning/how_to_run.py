@@ -17,9 +17,10 @@ from tilewright.measure.remote import RemoteBenchmark
 from tilewright.measure.statistics import Measurement, Verdict
 from tilewright.measure.ways import WaysRequest, takes_fences, time_ways
 from tilewright.target import Target
+from tilewright.tuning.builds import Build
 from tilewright.tuning.context import MORE_THREADS, RunContext
 from tilewright.tuning.opening import open_benchmark
-from tilewright.tuning.programs import RUN_TIMEOUT_S, Build, Programs, quick_timing
+from tilewright.tuning.programs import RUN_TIMEOUT_S, Programs, quick_timing
 from tilewright.tuning.result import RunSummary
 from tilewright.words import plural, significant
 

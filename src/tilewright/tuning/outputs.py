@@ -21,6 +21,7 @@ from tilewright.measure.verify import Comparison
 from tilewright.spec.evidence import EntryEvidence
 from tilewright.toolchain import versions
 from tilewright.tuning import tables
+from tilewright.tuning.builds import Build
 from tilewright.tuning.company import Company, Outcome, spec_request
 from tilewright.tuning.confirm import entry_of
 from tilewright.tuning.context import RunContext
@@ -30,7 +31,7 @@ from tilewright.tuning.how_to_run import lines, measure_ways, parameter_flags
 from tilewright.tuning.install import install_folder
 from tilewright.tuning.more_rivals import more_rivals
 from tilewright.tuning.prepared_variant import PreparedVariant
-from tilewright.tuning.programs import Build, Programs
+from tilewright.tuning.programs import Programs
 from tilewright.tuning.proof import Claim, ProofFailure, prove, write_specs
 from tilewright.tuning.result import ProgramSummary, RunSummary, TuneResult
 from tilewright.tuning.variants import (

@@ -18,8 +18,9 @@ from tilewright.ir.session import SITE_PHASE
 from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import Job, WorkerFailure, WorkerState
 from tilewright.toolchain import UNVERIFIED, CompileJob
+from tilewright.tuning.builds import Build
 from tilewright.tuning.estimates import SEQUENCING
-from tilewright.tuning.programs import Build, Programs
+from tilewright.tuning.programs import Programs
 from tilewright.tuning.variants import without_preprocessing
 from tilewright.tuning.worker_tasks import parse_module
 

@@ -24,6 +24,7 @@ from tilewright.target import parse_target
 from tilewright.toolchain import check_versions
 from tilewright.trial import Configuration
 from tilewright.tuning import outputs
+from tilewright.tuning.builds import Build, compiling
 from tilewright.tuning.choices import best_known, settle
 from tilewright.tuning.company import (
     Company,
@@ -56,7 +57,7 @@ from tilewright.tuning.opening import (
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepare import read_tasks, take_apart
 from tilewright.tuning.prepared_variant import PreparedVariant, nothing_to_tune
-from tilewright.tuning.programs import Build, Programs, compiling, open_programs, quick_timing
+from tilewright.tuning.programs import Programs, open_programs, quick_timing
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.search_phase import search
 from tilewright.tuning.session_stages import (

@@ -67,8 +67,9 @@ _TO_MEASURE = 0.4
 # Times what a program should take. (A quantised ResNet-18 without dot products of bytes took 47
 # times that, and all of its layers had a kernel so; a RegNet took 13, and lost: 22 ms for 17.)
 _VERY_SLOW = 30.0
-# Of the time: what must be left when a layout is read before it is known what the program takes.
-_EARLY = 0.7
+# Of the time: what must be left behind reading a layout, as long as the first took, for it to be
+# read before it is known what the program takes.
+_EARLY = 0.45
 # Candidates for each core that are compiled before they are measured.
 _BATCH = 8
 
@@ -94,7 +95,8 @@ def plan_starts(context: RunContext, first: PreparedVariant) -> StartPlan:
         compile, as is told when its turn has come.
     """
     layouts, left = _layouts(context, first), context.left_s
-    late = left is not None and left < _EARLY * (context.options.time_limit_s or 0.0)
+    behind_s = _EARLY * (context.options.time_limit_s or 0.0)
+    late = left is not None and left < behind_s + context.deadlines.each(READING, 0.0)
     if late or not layouts or layouts[0].name == first.variant.name:
         return StartPlan(layouts)
     try:

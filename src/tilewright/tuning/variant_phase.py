@@ -7,13 +7,14 @@ import time
 from collections.abc import Sequence
 
 from tilewright.measure.jobs import WorkerFailure
+from tilewright.tuning.builds import Build
 from tilewright.tuning.company import Company, Contender, Outcome
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.estimates import end_s
 from tilewright.tuning.events import ProgramMeasured
 from tilewright.tuning.extract_tasks import ConvolutionsRequest, list_convolutions
 from tilewright.tuning.prepared_variant import PreparedVariant
-from tilewright.tuning.programs import Build, Programs, quick_timing
+from tilewright.tuning.programs import Programs, quick_timing
 from tilewright.tuning.variants import (
     Variant,
     applicable,

@@ -18,6 +18,7 @@ from tilewright.measure.pool import WorkerPool
 from tilewright.target import parse_target
 from tilewright.toolchain import Toolchain
 from tilewright.tuning.builds import Build
+from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.programs import Programs
 from tilewright.tuning.variants import DEFAULT_VARIANT
@@ -63,6 +64,7 @@ class Case:
             compilers=compilers,
             target=SimpleNamespace(cores=2, is_gpu=False),
             options=TuneOptions(),
+            deadlines=Deadlines(None, 0.0),
             flags=lambda *_: FLAGS,
             left_s=None,
             note=lambda text, **_: self.notes.append(text),

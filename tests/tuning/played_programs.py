@@ -108,6 +108,7 @@ class PlayedRun:
             "share": 0.5,
             "variant": "default",
             "default_s": 1.0,
+            "own_s": 1.0,
             "repeats": 1,
             "rotations": 1,
             "trials": [],

@@ -29,6 +29,7 @@ def dispatch(name: str, seconds: float, count: int = 1) -> SimpleNamespace:
         names=[name],
         count=count,
         default_s=seconds,
+        own_s=seconds,
         is_chain=False,
         site=None,
         kernel=lambda configuration: configuration,
@@ -168,9 +169,12 @@ def test_a_site_that_one_dispatch_or_another_computes_is_one_dispatch(
 
 def test_what_was_not_timed_can_be_chosen_too() -> None:
     prepared = variant(dispatch("a", 1.0))
-    unknown: Any = dispatch("b", 0.0)
+    unknown: Any = dispatch("b", 1.0)
     unknown.default_s = None
-    prepared.untimed += [unknown, chain("c", 0.0, a=1, b=1)]  # type: ignore[list-item]
+    prepared.untimed += [unknown, chain("c", 2.0, a=1, b=1)]  # type: ignore[list-item]
     parts = {"a": (ONE, 0.3), "b": (ONE, 0.3)}
     assert settle(prepared, parts) == {"a": ONE, "b": ONE}
     assert settle(prepared, parts | {"c": (OTHER, 0.5)}) == {"c": OTHER}
+    padded = chain("d", 1.0, pads=True, b=1)
+    prepared.untimed += [padded]  # type: ignore[list-item]
+    assert settle(prepared, {"d": (OTHER, 0.5)}) == {"d": OTHER}, "by what is assumed of its part"

@@ -43,6 +43,7 @@ class Answers:
 
     def verify(self, request: Any, **more: Any) -> Any:
         assert request.function == "main"
+        self.within_s = more["timeout_s"]
         return self.answer
 
 
@@ -53,6 +54,7 @@ def programs(folder: Path, answer: Any) -> tuple[Programs, Build]:
         work=folder,
         benchmark=Answers(answer),
         options=TuneOptions(),
+        deadlines=Deadlines(None, 0.0),
     )
     made = Programs(opened, "main", None, None, Parameters())  # type: ignore[arg-type]
     made.exact.judge = lambda *given: given[-1]  # type: ignore[method-assign]
@@ -77,6 +79,16 @@ def test_a_wrong_output_is_said(tmp_path: Path) -> None:
     assert "1 of 8 elements differs" in made.check(build)
     made, build = programs(tmp_path, [RIGHT, RIGHT])
     assert made.check(build) == ""
+
+
+def test_a_run_that_is_checked_ends_in_a_time_that_fits_the_untuned_program(tmp_path: Path) -> None:
+    made, build = programs(tmp_path, [RIGHT])
+    for took_s, within_s in (None, 900.0), (0.1, 70.0), (30.0, 900.0):
+        made.context.deadlines = Deadlines(None, 0.0)
+        if took_s is not None:
+            made.context.deadlines.took("running the program by default", took_s)
+        assert made.check(build) == ""
+        assert made.benchmark.within_s == pytest.approx(within_s)  # type: ignore[attr-defined]
 
 
 DOUBLES = """func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
@@ -113,6 +125,7 @@ def test_what_is_right_with_one_set_of_inputs_alone_is_found(tmp_path: Path) -> 
             benchmark=benchmark,
             compilers=compilers,
             options=TuneOptions(),
+            deadlines=Deadlines(None, 0.0),
             flags=lambda *_: flags,
             left_s=None,
         )

@@ -79,7 +79,7 @@ def expected_s(prepared: PreparedVariant, found: Found) -> float:
             if task.identity in chosen:
                 seconds += task.count * found[task.identity][1]
         else:
-            own = task.default_s or 0.0
+            own = task.own_s
             seconds += left[task.identity] * found.get(task.identity, (None, own))[1]
     return seconds
 
@@ -145,7 +145,7 @@ def _without(
     alone = chain.site.is_one_dispatch
     now, default = 0.0, 0.0
     for part in _tasks(prepared, runs):
-        own = part.default_s or 0.0
+        own = part.own_s
         best = found.get(part.identity)
         # The kernel of a dispatch is for one of the sites that it computes.
         other = alone and best is not None and part.kernel(best[0]) is not None
@@ -157,4 +157,4 @@ def _without(
         default += runs[part.identity] * own
         now += runs[part.identity] * seconds
     # What is no task of its own takes what the parts leave of the whole.
-    return now + max(0.0, chain.count * (chain.default_s or 0.0) - default)
+    return now + max(0.0, chain.count * chain.own_s - default)

@@ -30,6 +30,8 @@ _PACE = 1.5
 def guessable(context: RunContext, prepared: PreparedVariant) -> list[tuple[DispatchTask, float]]:
     """The tasks without a trial for which a kernel is guessed to be a gain.
 
+    What those take as the compiler makes them that were not timed is assumed with that.
+
     Args:
         context: the run; it has timed the program.
         prepared: the variant.
@@ -38,12 +40,12 @@ def guessable(context: RunContext, prepared: PreparedVariant) -> list[tuple[Disp
         Each with the part of the program's time that it is guessed to gain, the largest first.
     """
     pace, whole_s = _pace(prepared), context.deadlines.each(RUNNING, prepared.guessed_s)
-    default_s = _default_times(prepared, whole_s, pace)
+    _assume_defaults(prepared, whole_s, pace)
     gains: list[tuple[DispatchTask, float]] = []
     for task in prepared.choosable:
-        own_s, kernel_s = default_s[task.identity], pace * _each_s(task)
-        if task.site is not None and not task.trials and kernel_s < _WORTH * own_s:
-            gains.append((task, task.count * (own_s - kernel_s) / whole_s))
+        kernel_s = pace * _each_s(task)
+        if task.site is not None and not task.trials and kernel_s < _WORTH * task.own_s:
+            gains.append((task, task.count * (task.own_s - kernel_s) / whole_s))
     gains.sort(key=lambda one: -one[1])
     return [one for one in gains if one[1] >= _LEAST]
 
@@ -87,31 +89,27 @@ def refuted(task: DispatchTask, guess: Configuration) -> bool:
     return bool(tried) and best_s >= (task.default_s or math.inf)
 
 
-def _default_times(prepared: PreparedVariant, whole_s: float, pace: float) -> dict[str, float]:
-    """Seconds that each task takes as the compiler makes it, by identity.
+def _assume_defaults(prepared: PreparedVariant, whole_s: float, pace: float) -> None:
+    """Say what tasks that were not timed take as the compiler makes them.
 
-    What was not timed takes as many times what is guessed of it as those of its kind that were do;
-    of a kind of which none was, its part of what the others leave of the program's time, and as
-    much at least that kernels are taken for a gain.
+    As many times what is guessed of them as those of their kind that were timed; of a kind of which
+    none was, their part of what the others leave of the program's time, and as much at least that
+    kernels are taken for a gain.
     """
     single = [task for task in prepared.choosable if not task.is_chain]
     ratios: dict[str, list[float]] = {}
     for task in single:
         if task.default_s is not None:
             ratios.setdefault(task.workload.kind, []).append(task.default_s / _each_s(task))
-    slow = {kind: statistics.median(found) for kind, found in ratios.items()}
     left_s = whole_s - sum(task.count * (task.default_s or 0.0) for task in single)
     guessed_s = sum(task.guessed_s for task in single if task.default_s is None)
     others = max(2 * pace, left_s / guessed_s if guessed_s else 0.0)
-    found = {}
+    slow = {kind: statistics.median(found) for kind, found in ratios.items()}
     for task in single:
-        known = task.default_s
-        guess = slow.get(task.workload.kind, others) * _each_s(task)
-        found[task.identity] = guess if known is None else known
+        task.assumed_s = slow.get(task.workload.kind, others) * _each_s(task)
     for task in (one for one in prepared.choosable if one.is_chain):
-        parts_s = sum(found[part.identity] for part in prepared.parts_of(task))
-        found[task.identity] = task.default_s or max(parts_s, _each_s(task))
-    return found
+        parts_s = sum(part.own_s for part in prepared.parts_of(task))
+        task.assumed_s = max(parts_s, _each_s(task))
 
 
 def _pace(prepared: PreparedVariant) -> float:

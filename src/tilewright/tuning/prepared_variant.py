@@ -121,8 +121,8 @@ class PreparedVariant:
             part: the dispatch's task.
         """
         padded = self.padded(part)
-        whole = 0.0 if padded is None else padded.default_s or 0.0
-        return max(0.0, whole - (part.default_s or 0.0))
+        whole = 0.0 if padded is None else padded.own_s
+        return max(0.0, whole - part.own_s)
 
 
 def nothing_to_tune(

@@ -44,7 +44,8 @@ class DispatchTask:
     timed, `rotations`: on this many sets of operands. `beside`: bytes of constants that a call of
     the whole program reads, or one time around its loop. `key` is the database's: results are
     reused only where all of it is equal.
-    Times are seconds of one execution.
+    Times are seconds of one execution: `default_s` as the compiler makes it, `assumed_s` what is
+    taken for that where it was not timed.
 
     `site`: that kernels of our own are tried for, with its `data`; None where there are none. A
     task without a `template` is a site of several dispatches: `dispatch` is then the site's module,
@@ -68,6 +69,7 @@ class DispatchTask:
     reference: Reference | None = None
     baseline: InterleavedBaseline | None = None
     default_s: float | None = None
+    assumed_s: float = 0.0
     compile_s: float = 0.0
     share: float = 0.0
     store_id: int = -1
@@ -83,6 +85,11 @@ class DispatchTask:
         """Configurations of the space that is searched, about: estimated when it is asked for,
         since many of a network's dispatches stay as the compiler makes them."""
         return self.restricted.size_estimate(np.random.default_rng(0)).points
+
+    @property
+    def own_s(self) -> float:
+        """Seconds of one execution as the compiler makes it, as far as that is known."""
+        return self.assumed_s if self.default_s is None else self.default_s
 
     @property
     def identity(self) -> str:

@@ -203,7 +203,7 @@ def chain(run: PlayedRun, name: str, winner: str, *parts: str) -> Confirmed:
     """A site of several dispatches with a kernel that takes their place."""
     outcome = confirmed(run, name, winner, share=0.9)
     site = Site(name, parts, 1, Path(__file__), (), (), None)
-    outcome.task.default_s = 1.5
+    outcome.task.default_s = outcome.task.own_s = 1.5
     outcome.task.is_chain = True
     outcome.task.site = SimpleNamespace(
         site=site,

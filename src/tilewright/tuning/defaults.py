@@ -113,7 +113,7 @@ def measure_defaults(
         why = NO_TIME if late else f"does not run alone: {task.failure}"
         prepared.skipped.append(Skipped(task.name, task.count, why, task.workload.name))
         prepared.tasks.remove(task)
-        prepared.untimed += [task] if late and task.site is not None else []
+        prepared.untimed += [task] if late else []
     seconds = {t.name: (t.default_s or 0.0) * t.count for t in prepared.tasks}
     # Alone, without what they wait for and share in the program, dispatches may take more time
     # together than the program; then their sum is the whole.

@@ -24,8 +24,8 @@ _LAST = 4
 # seconds, and a part of what reading the dispatches took, since it is about each of them (a product
 # 3 s, a MobileNetV3 6 s where reading it took 12).
 _WRITING_S, _WRITING_SHARE = 2.0, 0.35
-# How much longer compiling a program takes with kernels than alone, until that is known, beside what
-# they add themselves: specs are written and matched (in all 0.9 times for a SwinV2, 1.1 for a
+# How much longer compiling a program takes with kernels than without, until that is known, beside
+# what they add themselves: specs are written and matched (in all 0.9 times for a SwinV2, 1.1 for a
 # MaxViT and a ResNet-50, 1.5 for a YOLOv8 with 75 kernels). And what proving it takes, which is
 # compiled to where dispatches are configured, with its specs and without: 0.2, 0.4 and 0.4 of
 # compiling it.

@@ -33,7 +33,7 @@ class PreparedVariant:
     """The dispatches of a program as one variant compiles it, and the sites that kernels of our own
     can compute. `restrictions`: what a configuration file leaves of their spaces. `configured`: the
     program at the executable-configurations phase, where it has been taken apart. `untimed`: tasks
-    that there was no time to measure; they are skipped, but can have a kernel all the same.
+    that there was no time to measure; they are skipped, but can have kernels all the same.
     `guesses`: kernels that a program has and no trial, by the identities of their tasks, with the
     seconds that they are guessed to take."""
 

@@ -45,6 +45,12 @@ def test_compiling_is_deterministic(session):
     assert session.compile(ADD) == session.compile(ADD) == CompilerSession(FLAGS).compile(ADD)
 
 
+def test_what_is_not_verified_comes_out_the_same(session):
+    assert session.compile(ADD, verify=False) == session.compile(ADD)
+    with pytest.raises(CompileError, match="tensor<5xf32>"):
+        session.compile(ADD.replace("-> tensor<4xf32>", "-> tensor<5xf32>"), verify=False)
+
+
 @pytest.mark.parametrize(
     ("source", "says"),
     [

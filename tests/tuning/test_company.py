@@ -14,9 +14,10 @@ from tilewright.measure.statistics import Interval, Measurement, Verdict
 from tilewright.site import Site
 from tilewright.toolchain import CompileOutcome
 from tilewright.trial import Configuration, Status, Trial
+from tilewright.tuning import confirm
 from tilewright.tuning.builds import Build
 from tilewright.tuning.company import Company, affordable, build_companies, try_in_company
-from tilewright.tuning.confirm import Confirmed, FinalCandidate, entry_name
+from tilewright.tuning.confirm import Confirmed, FinalCandidate, entry_name, record_choices
 from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.estimates import PLAIN
 from tilewright.tuning.variants import DEFAULT_VARIANT, Variant
@@ -408,3 +409,19 @@ def test_a_guess_stays_until_trials_refute_it(run: PlayedRun) -> None:
     third.trials.append(Trial(guess, Status.WRONG_RESULT))
     run.seconds["default_company_0"] = 0.5
     assert tried(run, base=base).choices == {first.identity: guess}
+
+
+def test_a_guess_that_was_not_tried_is_no_result(
+    run: PlayedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guess, other = (Configuration.of({"knob": one}) for one in (1, 2))
+    kept: list[Configuration | None] = []
+    monkeypatch.setattr(confirm, "_record_result", lambda _, __, one, *___: kept.append(one))
+    task = run.task("a", best=None)
+    run.prepared.guesses = {task.identity: (guess, 0.1)}
+    task.trials.append(Trial(other, Status.OK, time_s=2.0))
+    record_choices(run.context, run.prepared, {task.identity: guess}, [])
+    assert kept == []
+    task.trials.append(Trial(guess, Status.OK, time_s=0.5))
+    record_choices(run.context, run.prepared, {task.identity: guess}, [])
+    assert kept == [guess]

@@ -340,9 +340,7 @@ def test_what_was_not_tried_has_a_kernel_by_guess_where_time_is_short(
     monkeypatch.setattr(starts, "guess_kernels", guess)
     monkeypatch.setattr(starts, "build_companies", programs.build)
     found: Any = {tried.identity: ("tried", 1e-4)}
-    context.options = replace(context.options, time_limit_s=None)
-    assert _with_guesses(programs, prepared, found, 1) == []
-    context.options = replace(context.options, time_limit_s=100.0)
+    assert _with_guesses(programs, prepared, found, 1) == [], "without a limit"
     context.deadlines = Deadlines(100.0, 0.0, lambda: 0.0)
     assert _with_guesses(programs, prepared, found, 1) == [], "there is time for trials"
     assert (asked, prepared.guesses) == ([], {})

@@ -452,6 +452,8 @@ def record_choices(
         configuration, seconds = found.get(key, (None, task.default_s))
         if chosen is not None and chosen != configuration:
             times = [t.time_s for t in task.trials if t.configuration == chosen and t.time_s]
+            if not times and key in prepared.guesses:
+                continue
             configuration, seconds = chosen, min(times, default=task.default_s)
         ratio = task.default_s / seconds
         speedup = Interval(ratio, ratio, ratio, 0.95)

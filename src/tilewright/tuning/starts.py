@@ -299,7 +299,8 @@ def _with_guesses(
     """The program with as many kernels more that there was no time to try; none where there was
     time, or its results are not right."""
     context = programs.context
-    if context.options.time_limit_s is None or _left_s(context, most + len(found)) != 0.0:
+    late = context.out_of_time or _left_s(context, most + len(found)) == 0.0
+    if not late or context.stopping:
         return []
     tasks: list[DispatchTask] = []
     for task, _ in guessable(context, prepared):

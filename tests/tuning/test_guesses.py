@@ -55,7 +55,9 @@ def test_kernels_are_guessed_for_what_has_no_trial_and_gains_most_first(
     unknown = task_with_site(tmp_path, "unknown", kind="convolution")
     tried.trials.append(Trial(KERNEL, Status.WRONG_RESULT))
     plain = played_task(tmp_path, "no site", 9 * each_s)
-    prepared = variant_of(unknown, slow, fast, tried, plain)
+    reused = task_with_site(tmp_path, "reused", 9 * each_s)
+    reused.reused_trials = 20
+    prepared = variant_of(unknown, slow, fast, tried, plain, reused)
     assert [one for one, _ in guessable(context, prepared)] == [slow, unknown]
     plain.default_s = whole_s = 1e5 * each_s
     context.deadlines.took("running the program by default", whole_s)

@@ -341,8 +341,6 @@ def test_what_was_not_tried_has_a_kernel_by_guess_where_time_is_short(
     monkeypatch.setattr(starts, "build_companies", programs.build)
     found: Any = {tried.identity: ("tried", 1e-4)}
     assert _with_guesses(programs, prepared, found, 1) == [], "without a limit"
-    context.deadlines = Deadlines(100.0, 0.0, lambda: 0.0)
-    assert _with_guesses(programs, prepared, found, 1) == [], "there is time for trials"
     assert (asked, prepared.guesses) == ([], {})
     context.deadlines = Deadlines(100.0, 0.0, lambda: 99.0)
     made = _with_guesses(programs, prepared, found, 1)
@@ -351,6 +349,8 @@ def test_what_was_not_tried_has_a_kernel_by_guess_where_time_is_short(
     assert programs.built == [("start_with_guesses", choices)]
     assert [one.choices for one in made] == ([] if fail else [choices])
     assert prepared.guesses == ({} if fail else {guessed.identity: ("guess", 1e-4)})
+    context.request_stop()
+    assert _with_guesses(programs, prepared, found, 1) == [], "the user waits for the end"
 
 
 @pytest.mark.parametrize(("clock_s", "begun"), [(10.0, ["channels-last"]), (75.0, ["default"])])

@@ -28,7 +28,8 @@ _PACE = 1.5
 
 
 def guessable(context: RunContext, prepared: PreparedVariant) -> list[tuple[DispatchTask, float]]:
-    """The tasks without a trial for which a kernel is guessed to be a gain.
+    """The tasks without a trial, or a result of an earlier run, for which a kernel is guessed to be a
+    gain.
 
     What those take as the compiler makes them that were not timed is assumed with that.
 
@@ -43,8 +44,8 @@ def guessable(context: RunContext, prepared: PreparedVariant) -> list[tuple[Disp
     _assume_defaults(prepared, whole_s, pace)
     gains: list[tuple[DispatchTask, float]] = []
     for task in prepared.choosable:
-        kernel_s = pace * _each_s(task)
-        if task.site is not None and not task.trials and kernel_s < _WORTH * task.own_s:
+        kernel_s, untried = pace * _each_s(task), not task.trials and not task.reused
+        if task.site is not None and untried and kernel_s < _WORTH * task.own_s:
             gains.append((task, task.count * (task.own_s - kernel_s) / whole_s))
     gains.sort(key=lambda one: -one[1])
     return [one for one in gains if one[1] >= _LEAST]

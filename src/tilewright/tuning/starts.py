@@ -296,11 +296,10 @@ def _planned(context: RunContext, prepared: PreparedVariant) -> int:
 def _with_guesses(
     programs: Programs, prepared: PreparedVariant, found: Found, most: int
 ) -> list[Company]:
-    """The program with as many kernels more that there was no time to try; none where there was
-    time, or its results are not right."""
+    """The program with as many kernels more that there was no time to try; none without a limit,
+    where all were tried, or where its results are not right."""
     context = programs.context
-    late = context.out_of_time or _left_s(context, most + len(found)) == 0.0
-    if not late or context.stopping:
+    if context.deadlines.limit_s is None or context.stopping:
         return []
     tasks: list[DispatchTask] = []
     for task, _ in guessable(context, prepared):

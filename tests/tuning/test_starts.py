@@ -336,21 +336,22 @@ def test_what_was_not_tried_has_a_kernel_by_guess_where_time_is_short(
         asked.append([task.name for task in tasks])
         return {task.identity: ("guess", 1e-4) for task in tasks}
 
-    monkeypatch.setattr(starts, "guessable", lambda *_: [(guessed, 0.2), (chain, 0.2), (late, 0.1)])
+    monkeypatch.setattr(
+        starts, "guessable", lambda *_: [(guessed, 0.002), (chain, 0.002), (late, 0.001)]
+    )
     monkeypatch.setattr(starts, "guess_kernels", guess)
     monkeypatch.setattr(starts, "build_companies", programs.build)
     found: Any = {tried.identity: ("tried", 1e-4)}
-    assert _with_guesses(programs, prepared, found, 1) == [], "without a limit"
+    assert _with_guesses(programs, prepared, found, None) == [], "without a limit"
     assert (asked, prepared.guesses) == ([], {})
-    context.deadlines = Deadlines(100.0, 0.0, lambda: 99.0)
-    made = _with_guesses(programs, prepared, found, 1)
+    made = _with_guesses(programs, prepared, found, 2)
     assert asked == [["b", "chain"]]
     choices = {tried.identity: "tried", guessed.identity: "guess"}
     assert programs.built == [("start_with_guesses", choices)]
     assert [one.choices for one in made] == ([] if fail else [choices])
     assert prepared.guesses == ({} if fail else {guessed.identity: ("guess", 1e-4)})
     context.request_stop()
-    assert _with_guesses(programs, prepared, found, 1) == [], "the user waits for the end"
+    assert _with_guesses(programs, prepared, found, 2) == [], "the user waits for the end"
 
 
 @pytest.mark.parametrize(("clock_s", "begun"), [(10.0, ["channels-last"]), (75.0, ["default"])])

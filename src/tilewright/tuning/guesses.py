@@ -28,8 +28,8 @@ _PACE = 1.5
 
 
 def guessable(context: RunContext, prepared: PreparedVariant) -> list[tuple[DispatchTask, float]]:
-    """The tasks without a trial, or a result of an earlier run, for which a kernel is guessed to be a
-    gain.
+    """The tasks for which a kernel is guessed to be a gain, of those without a trial or a result of
+    an earlier run.
 
     What those take as the compiler makes them that were not timed is assumed with that.
 

@@ -260,11 +260,11 @@ def _start(
     with context.phase("starts", name):
         limit = context.options.max_trials
         most = None if limit is None else max(1, int(_OF_TRIALS * limit) // shared_by)
-        planned = _planned(context, prepared)
-        _try_openings(context, stages, prepared, most, planned)
+        affordable = _affordable(context)
+        _try_openings(context, stages, prepared, most, _planned(context, prepared))
         found = best_known(prepared, _WORTH)
         choices = settle(prepared, found)
-        built = _with_guesses(programs, prepared, found, planned - len(found))
+        built = _with_guesses(programs, prepared, found, affordable)
         if not built and choices:
             built = build_companies(programs, prepared, [choices], "start")
         if not built and not choices:
@@ -286,28 +286,33 @@ def _start(
 def _planned(context: RunContext, prepared: PreparedVariant) -> int:
     """How many kernels a program is to have, of all that are worth it, that there is time for."""
     gains = [gain for task, gain in guessable(context, prepared) if not task.is_chain]
-    left, each = _left_s(context), _OF_TRIAL * context.deadlines.each(TRYING, _TRYING_S)
-    if left is None:
-        return len(gains)
+    affordable = _affordable(context)
     # Those that gain much are worth it, however little time there is.
-    return max(sum(gain >= _MUCH for gain in gains), min(len(gains), int(left / each)))
+    much = sum(gain >= _MUCH for gain in gains)
+    return len(gains) if affordable is None else max(much, min(len(gains), affordable))
+
+
+def _affordable(context: RunContext) -> int | None:
+    """How many kernels a program can have that there is time for; None without a limit."""
+    left, each = _left_s(context), _OF_TRIAL * context.deadlines.each(TRYING, _TRYING_S)
+    return None if left is None else int(left / each)
 
 
 def _with_guesses(
-    programs: Programs, prepared: PreparedVariant, found: Found, most: int
+    programs: Programs, prepared: PreparedVariant, found: Found, affordable: int | None
 ) -> list[Company]:
-    """The program with as many kernels more that there was no time to try; none without a limit,
-    where all were tried, or where its results are not right."""
+    """The program with kernels for what there was no time to try, too, as many as there was time
+    for before any was; none without a limit, where all were tried, or where its results are not
+    right."""
     context = programs.context
-    if context.deadlines.limit_s is None or context.stopping:
+    if affordable is None or context.stopping:
         return []
-    tasks: list[DispatchTask] = []
-    for task, _ in guessable(context, prepared):
+    most, tasks = affordable - len(settle(prepared, found)), list[DispatchTask]()
+    for task, gain in guessable(context, prepared):
         # A kernel for several stands for theirs.
         most -= not task.is_chain
-        if most < 0:
-            break
-        tasks.append(task)
+        if most >= 0 or gain >= _MUCH:
+            tasks.append(task)
     guesses = guess_kernels(context, prepared, tasks)
     choices = settle(prepared, {**found, **guesses})
     prepared.guesses = {key: guesses[key] for key in choices if key in guesses}

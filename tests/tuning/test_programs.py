@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -201,12 +202,12 @@ def test_what_may_be_handed_back_is_verified(tmp_path: Path) -> None:
     compile_program(context, Build("spec", DEFAULT_VARIANT, spec))
     compile_program(context, Build("kernels", DEFAULT_VARIANT, preprocessing=spec))
     assert compiler.extra == [("--verify=false",), (), (), ()]
-    compiler.outcomes = [
-        CompileOutcome(False, 1.0, "SIGSEGV", crashed=11),
-        CompileOutcome(True, 3.0),
-    ]
+    crash = CompileOutcome(False, 1.0, "SIGSEGV", crashed=11)
+    compiler.outcomes = [crash, CompileOutcome(True, 3.0)]
     assert compile_program(context, Build("default", DEFAULT_VARIANT)).ok
     assert compiler.extra[4:] == [("--verify=false",), ()], "who verifies can say what is wrong"
+    compiler.outcomes = [replace(crash, crashed=9), CompileOutcome(True, 3.0)]
+    assert not compile_program(context, Build("default", DEFAULT_VARIANT)).ok, "who stopped it"
     compiler.outcomes = [CompileOutcome(False, 1.0, "no such op"), CompileOutcome(True, 3.0)]
     assert compile_program(context, Build("default", DEFAULT_VARIANT)).error == "no such op"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -90,9 +91,10 @@ def compile_program(
     compiled = partial(
         context.toolchain.compile, context.program.path, vmfb, flags, timeout_s=timeout_s
     )
-    # What is handed back has been verified as the user's compile verifies it.
+    # What is no choice of ours need not be shown to compile as the user's compile does it.
     outcome = compiled(extra=(UNVERIFIED,) if wanted.is_default else ())
-    if wanted.is_default and outcome.crashed is not None:
+    if wanted.is_default and outcome.crashed not in (None, signal.SIGKILL):
+        # Who verifies can say what is wrong; one that was ended from outside is not begun again.
         outcome = compiled()
     if outcome.ok:
         step = WITH_KERNELS if wanted.preprocessing is not None else PLAIN

@@ -82,8 +82,8 @@ def uses(graph: onnx.GraphProto) -> Counter[str]:
     for node in graph.node:
         found.update(node.input)
         for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                found += uses(inner)
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                found.update(uses(inner))
     return found
 
 

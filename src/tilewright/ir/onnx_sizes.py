@@ -49,10 +49,11 @@ def compute_sizes(model: onnx.ModelProto) -> int:
     if not any(node.op_type in ("Shape", "Size") for node in graph.node):
         return 0
     light = _without_weights(model)
-    found: dict[str, _Array] = {}
-    while new := _computed(light, {one.name for one in graph.output}):
+    values, found = _known(light.graph), dict[str, _Array]()
+    while new := _computed(light, {one.name for one in graph.output}, values):
         # With them more sizes are known.
         found.update(new)
+        values.update(new)
         _replace(light.graph, new)
     _replace(graph, found)
     remove_unused(graph, {one.name for one in graph.initializer})
@@ -84,16 +85,24 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     return light
 
 
-def _computed(model: onnx.ModelProto, kept: Collection[str]) -> dict[str, _Array]:
-    """What operations make of known sizes and constants, by its name; of those in `kept` nothing.
+def _known(graph: onnx.GraphProto) -> dict[str, _Array]:
+    """The constants that can be of sizes, by their names."""
+    small = {
+        name: numpy_helper.to_array(one)
+        for name, one in constants_of(graph).items()
+        if math.prod(one.dims) <= _MOST
+    }
+    return {name: one for name, one in small.items() if _can_be_of_sizes(one)}
+
+
+def _computed(
+    model: onnx.ModelProto, kept: Collection[str], known: Mapping[str, _Array]
+) -> dict[str, _Array]:
+    """What operations make of sizes and of what is known, by its name; of those in `kept` nothing.
 
     Operations are in order: each stands after those that it reads from.
     """
-    shapes = shapes_of(model)
-    constants = constants_of(model.graph).items()
-    small = {name: one for name, one in constants if math.prod(one.dims) <= _MOST}
-    values = {name: numpy_helper.to_array(one) for name, one in small.items()}
-    values = {name: one for name, one in values.items() if _can_be_of_sizes(one)}
+    shapes, values = shapes_of(model), dict(known)
     found: dict[str, _Array] = {}
     for node in model.graph.node:
         if node.domain or not node.input or len(node.output) != 1 or node.output[0] in kept:

@@ -39,7 +39,7 @@ from tilewright.tuning.confirm import Confirmed, record_choices
 from tilewright.tuning.context import Interrupted, RunContext
 from tilewright.tuning.defaults import MEASURING, leave_all, measure_defaults
 from tilewright.tuning.dry_run import DryRunResult, dry_run
-from tilewright.tuning.estimates import READING, RUNNING
+from tilewright.tuning.estimates import FIRST_FINDING, READING, RUNNING
 from tilewright.tuning.event_log import recorded
 from tilewright.tuning.events import Listener, Note, ProgramMeasured, RunEnded, ignore
 from tilewright.tuning.extract_tasks import Extraction
@@ -261,7 +261,9 @@ class TuningSession:
         what = "the program as the compiler makes it"
         with compiling(context, Build("default", DEFAULT_VARIANT)) as compiled:
             with context.phase("compile", what):
+                begin = time.monotonic()
                 extraction = extract(context, sites=True)
+                context.deadlines.took(FIRST_FINDING, time.monotonic() - begin)
                 programs = open_programs(
                     context, extraction.signatures, extraction.limits, extraction.rounds
                 )

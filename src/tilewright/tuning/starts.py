@@ -22,7 +22,7 @@ from tilewright.tuning.company import Company, Outcome, build_companies
 from tilewright.tuning.confirm import TRYING
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.defaults import measure_defaults, slowness
-from tilewright.tuning.estimates import EXTRACTING, READING, start_s
+from tilewright.tuning.estimates import EXTRACTING, FIRST_FINDING, READING, start_s
 from tilewright.tuning.events import ProgramMeasured
 from tilewright.tuning.experience import space_to_json
 from tilewright.tuning.extraction import extract
@@ -69,7 +69,7 @@ _TO_MEASURE = 0.4
 _VERY_SLOW = 30.0
 # Of the time: what must be left behind reading a layout, as long as the first took, for it to be
 # read before it is known what the program takes.
-_EARLY = 0.45
+_EARLY = 0.4
 # Candidates for each core that are compiled before they are measured.
 _BATCH = 8
 
@@ -96,7 +96,7 @@ def plan_starts(context: RunContext, first: PreparedVariant) -> StartPlan:
     """
     layouts, left = _layouts(context, first), context.left_s
     behind_s = _EARLY * (context.options.time_limit_s or 0.0)
-    late = left is not None and left < behind_s + context.deadlines.each(READING, 0.0)
+    late = left is not None and left < behind_s + _reading_s(context)
     if late or not layouts or layouts[0].name == first.variant.name:
         return StartPlan(layouts)
     try:
@@ -199,7 +199,12 @@ def _no_time_to_read(context: RunContext, layout: Variant, first: PreparedVarian
     """Whether no program with kernels could be made of a layout once its dispatches are read."""
     left = _left_s(context)
     is_read = layout.name == first.variant.name
-    return left is not None and not is_read and left <= context.deadlines.each(READING, 0.0)
+    return left is not None and not is_read and left <= _reading_s(context)
+
+
+def _reading_s(context: RunContext) -> float:
+    """What finding and reading a layout's dispatches takes, by what the first ones took."""
+    return sum(context.deadlines.each(step, 0.0) for step in (FIRST_FINDING, READING))
 
 
 def _left_s(context: RunContext, kernels: int = 0) -> float | None:

@@ -196,7 +196,7 @@ def test_code_that_kernels_take_the_place_of_is_not_expected_again(
     assert early is not None
     # 1.3 times as long with kernels, and 0.15 of that for their sequences; what is told is of each
     # dispatch that was read.
-    saved = 1.3 * 1.15 * (30.0 - 6.0) - 0.35 * 4.0
+    saved = 1.3 * 1.15 * (30.0 - 10.0) - 0.35 * 4.0
     assert early == pytest.approx(late + saved), "most of the 30 s is code of a few dispatches"
 
 

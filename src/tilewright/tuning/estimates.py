@@ -34,8 +34,8 @@ _WRITING_S, _WRITING_SHARE = 2.0, 0.35
 _KERNELS_FACTOR, _PROOF_FACTOR = 1.3, 0.5
 # Of what reading the dispatches takes, which is about each of them: what compiling them takes at
 # most as far as kernels leave it. A compiler that takes longer is at code that these take the place
-# of: windows of bytes are so (a quantised MobileNetV2 took 20 s, with kernels 12, read in 5; a Swin-T
-# takes 26 with kernels, read in 10).
+# of: windows of bytes are so (a quantised MobileNetV2 took 20 s, with kernels 12, read in 5; a
+# Swin-T takes 26 with kernels, read in 10).
 _PLAIN_OF_READING = 2.5
 # As well, of what finding the dispatches alone takes, which is a compile to where LLVM begins (a
 # ResNet-18 whose windows of bytes are all kernels: 3.7 s, 9 with kernels, 9 to 15 as it is).

@@ -156,6 +156,7 @@ def test_what_was_not_timed_alone_is_told_as_that(run: PlayedRun) -> None:
     rows = [(d["name"], d["status"], d["tuned_ms"]) for d in summary["dispatches"]]
     assert rows == [(one.name, "not timed alone", None) for one in (measured, unknown)]
     assert [d["default_ms"] is None for d in summary["dispatches"]] == [False, True]
+    assert [d["verification"] for d in summary["dispatches"]] == ["", ""]
     assert result.program.speedup == pytest.approx(2.0)
     assert len(result.changed) == 2
     assert (folder / "program.vmfb").read_text() == "default_start_0.vmfb"

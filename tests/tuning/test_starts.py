@@ -15,6 +15,7 @@ from tilewright.errors import UserError
 from tilewright.store import Database
 from tilewright.tuning import starts
 from tilewright.tuning.deadlines import Deadlines
+from tilewright.tuning.events import ProgramMeasured
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.stages import DispatchCompiler
@@ -118,6 +119,7 @@ def test_the_layout_that_starts_begin_with_is_read_ahead(
     assert asked == read
     found = [plan.ahead.variant.name] if plan.ahead is not None else []
     assert found == (read if compiles else [])
+    assert plan.problem == ("it does not compile" if read and not compiles else "")
 
 
 def test_measuring_what_is_compiled_ends_where_the_time_is_over(
@@ -378,3 +380,34 @@ def test_what_has_been_read_has_kernels_where_there_is_no_time_for_another_layou
     plan = StartPlan([CHANNELS_LAST, DEFAULT_VARIANT])
     make_starts(programs, stages, stages, played_variant(), plan)
     assert asked[:1] == begun
+
+
+def test_a_layout_that_does_not_compile_is_read_once_and_told(
+    tmp_path: Path, store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, events = played_context(tmp_path, store)
+    asked: list[str] = []
+    monkeypatch.setattr(starts, "_prepare", lambda *given: asked.append(given[-1].name))
+    programs: Any = SimpleNamespace(context=context)
+    outcome: Any = SimpleNamespace(variants={})
+    stages: Any = None
+    plan = StartPlan([CHANNELS_LAST, DEFAULT_VARIANT], problem="it crashed")
+    make_starts(programs, stages, outcome, played_variant(), plan)
+    assert asked == ["default"]
+    assert outcome.variants == {"channels-last": "it crashed"}
+    assert [event.error for event in events if isinstance(event, ProgramMeasured)] == ["it crashed"]
+
+
+def test_a_layout_that_the_user_did_not_name_is_not_begun(
+    tmp_path: Path, store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, _ = played_context(tmp_path, store)
+    context.options = replace(context.options, time_limit_s=100.0)
+    context.deadlines = Deadlines(100.0, 0.0, lambda: 75.0)
+    context.deadlines.took("reading the dispatches", 20.0)
+    asked: list[str] = []
+    monkeypatch.setattr(starts, "_prepare", lambda *given: asked.append(given[-1].name))
+    programs: Any = SimpleNamespace(context=context)
+    stages: Any = None
+    make_starts(programs, stages, stages, played_variant(), StartPlan([CHANNELS_LAST]))
+    assert asked == ["channels-last"]

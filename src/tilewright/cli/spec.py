@@ -209,10 +209,11 @@ def show(spec: Path, as_json: bool) -> None:
     for name, known in report.evidence.items():
         between = f" ({known.low} to {known.high})" if known.low else ""
         timed = f"{known.default_ms} to {known.tuned_ms} ms{between}"
+        alone = "nothing" if known.tuned_ms else "nothing alone"
         click.echo(
             f"{name}: {timed if known.tuned_ms else 'not timed alone'} on {known.processor}, "
             f"{known.target}, IREE {known.compiler}, {known.date}; results compared with "
-            f"{known.verified or 'nothing'}"
+            f"{known.verified or alone}"
         )
     for names in report.sequences:
         click.echo(f"one dispatch where they follow each other: {', '.join(names)}")

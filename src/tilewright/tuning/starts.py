@@ -77,10 +77,11 @@ _BATCH = 8
 @dataclass(frozen=True)
 class StartPlan:
     """The layouts that starts are made of, in turn; `ahead`: the first one's dispatches, where it
-    is not the compiler's own and was read already."""
+    is not the compiler's own and was read already; `problem`: why they could not be read."""
 
     layouts: Sequence[Variant]
     ahead: PreparedVariant | None = None
+    problem: str = ""
 
 
 def plan_starts(context: RunContext, first: PreparedVariant) -> StartPlan:
@@ -91,8 +92,7 @@ def plan_starts(context: RunContext, first: PreparedVariant) -> StartPlan:
         first: the dispatches of the compiler's own variant, with its sites.
 
     Returns:
-        The layouts; the first one is not read where time is short already, or where it does not
-        compile, as is told when its turn has come.
+        The layouts; the first one is not read where time is short already.
     """
     layouts, left = _layouts(context, first), context.left_s
     behind_s = _EARLY * (context.options.time_limit_s or 0.0)
@@ -101,8 +101,8 @@ def plan_starts(context: RunContext, first: PreparedVariant) -> StartPlan:
         return StartPlan(layouts)
     try:
         return StartPlan(layouts, _read(context, layouts[0]))
-    except UserError:
-        return StartPlan(layouts)
+    except UserError as error:
+        return StartPlan(layouts, problem=str(error))
 
 
 def make_starts(
@@ -129,9 +129,13 @@ def make_starts(
     plan = plan or plan_starts(context, first)
     layouts, took_s = plan.layouts, 0.0
     read = [first] if plan.ahead is None else [first, plan.ahead]
-    if layouts and plan.ahead is None and _no_time_to_read(context, layouts[0], first):
-        # What has been read can have kernels all the same.
-        layouts = [first.variant]
+    if plan.problem:
+        _leave_out(context, outcome, layouts[0].name, plan.problem)
+        layouts = layouts[1:]
+    left_s = _left_s(context)
+    if plan.ahead is None and left_s is not None and left_s <= _reading_s(context):
+        # No time to read another: what has been read can have kernels all the same.
+        layouts = sorted(layouts, key=lambda one: one.name != first.variant.name)
     for number, layout in enumerate(layouts):
         begin = time.monotonic()
         late = _too_late(context, took_s) if number else _left_s(context) == 0.0
@@ -195,13 +199,6 @@ def _too_late(context: RunContext, more_s: float) -> bool:
     return left is not None and left - more_s < (1 - _OF_TIME) * (limit or 0.0)
 
 
-def _no_time_to_read(context: RunContext, layout: Variant, first: PreparedVariant) -> bool:
-    """Whether no program with kernels could be made of a layout once its dispatches are read."""
-    left = _left_s(context)
-    is_read = layout.name == first.variant.name
-    return left is not None and not is_read and left <= _reading_s(context)
-
-
 def _reading_s(context: RunContext) -> float:
     """What finding and reading a layout's dispatches takes, by what the first ones took."""
     return sum(context.deadlines.each(step, 0.0) for step in (FIRST_FINDING, READING))
@@ -235,8 +232,7 @@ def _prepare(
         try:
             prepared = _read(context, layout)
         except UserError as error:
-            outcome.variants[layout.name] = str(error)
-            context.emit(ProgramMeasured(layout.name, None, False, str(error)))
+            _leave_out(context, outcome, layout.name, str(error))
             return None
     if prepared is not first:
         known = {facts.tunable.digest for facts in first.sites if facts.tunable is not None}
@@ -282,10 +278,15 @@ def _start(
             built = build_companies(programs, prepared, halves, "half_start")
             built.sort(key=lambda one: -sum(shares[key] for key in one.choices))
     if not built:
-        outcome.variants[name] = problem = "no program with right results"
-        context.emit(ProgramMeasured(name, None, False, problem))
+        _leave_out(context, outcome, name, "no program with right results")
         return None
     return built[0]
+
+
+def _leave_out(context: RunContext, outcome: Outcome, name: str, why: str) -> None:
+    """Tell why there is no start of a layout."""
+    outcome.variants[name] = why
+    context.emit(ProgramMeasured(name, None, False, why))
 
 
 def _planned(context: RunContext, prepared: PreparedVariant) -> int:

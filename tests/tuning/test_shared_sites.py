@@ -107,6 +107,20 @@ def test_the_slower_of_a_chain_and_its_parts_counts_for_little(tmp_path: Path) -
     assert "a" not in {task.name for task, _ in standings(prepared)}, "it runs elsewhere, too"
 
 
+def test_a_part_that_there_was_no_time_to_time_takes_what_is_assumed(tmp_path: Path) -> None:
+    chain = site_task(tmp_path, "c", 0.5, "chain", "a", "b")
+    timed, untimed = (site_task(tmp_path, name, 0.2, name, name) for name in "ab")
+    untimed.default_s, untimed.assumed_s = None, 3e-4
+    prepared = replace(played_variant(chain, timed), untimed=[untimed])
+    tried(chain, SKETCH, 4e-4)
+    tried(timed, SKETCH, 1e-4)
+    weights = {task.name: weight for task, weight in standings(prepared)}
+    assert weights == pytest.approx({"c": 1.0, "a": 1.0, "b": 1.0}), "together they take as long"
+    untimed.assumed_s = 1e-4
+    weights = {task.name: weight for task, weight in standings(prepared)}
+    assert weights == pytest.approx({"c": 1 / 8, "a": 1.0, "b": 1.0})
+
+
 @pytest.mark.parametrize(
     ("sketch_s", "other_s", "kept"),
     [

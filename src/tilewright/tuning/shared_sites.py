@@ -117,7 +117,7 @@ def standings(prepared: PreparedVariant) -> list[tuple[DispatchTask, float]]:
 
 
 def _best_s(task: DispatchTask) -> float:
-    """The best time of a task, which is the default's where no trial is faster."""
-    assert task.default_s is not None
+    """The best time of a task, which is the default's where no trial is faster; of one that there
+    was no time to time what is assumed."""
     best = task.best.time_s if task.best is not None else None
-    return task.default_s if best is None else min(best, task.default_s)
+    return task.own_s if best is None else min(best, task.own_s)

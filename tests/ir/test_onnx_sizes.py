@@ -91,6 +91,84 @@ def test_sizes_that_follow_from_others_are_found_too() -> None:
     assert {i.name for i in one.graph.initializer} == {"sizes", "flat"}
 
 
+def test_padding_that_is_put_together_of_constants_alone_is_one() -> None:
+    from tilewright.ir.onnx_sizes import compute_sizes
+
+    # As PyTorch's exporter writes a mirrored edge: no size of a tensor is asked for.
+    one = model(
+        """
+        said = Constant <value = int64[4] {1, 1, 2, 2}> ()
+        count = Constant <value = int64[1] {4}> ()
+        none = ConstantOfShape <value = int64[1] {0}> (count)
+        all = Concat <axis = 0> (said, none)
+        two = Constant <value = int64[2] {-1, 2}> ()
+        pairs = Reshape (all, two)
+        begin = Constant <value = int64[1] {-1}> ()
+        end = Constant <value = int64[1] {-9223372036854775807}> ()
+        axis = Constant <value = int64[1] {0}> ()
+        turned = Slice (pairs, begin, end, axis, begin)
+        columns = Transpose <perm = [1, 0]> (turned)
+        pads = Reshape (columns, begin)
+        z = Pad <mode = "reflect"> (x, pads)
+        """,
+        "float[1, 3, 8, 9] x",
+        "float[a, b, c, d] z",
+    )
+    assert compute_sizes(one) == 6
+    assert kinds(one) <= {"Constant", "Pad"}
+    assert sizes_of_result(one) == [1, 3, 12, 11]
+
+
+@pytest.mark.parametrize("sizes", [[1, 5], [3, 5]])
+def test_of_what_sizes_decide_one_branch_is_left(sizes: list[int]) -> None:
+    from onnx import TensorProto, helper, numpy_helper
+    from onnx.reference import ReferenceEvaluator
+
+    from tilewright.ir.onnx_sizes import compute_sizes
+
+    def branch(name: str, *nodes: Any, known: float = 0.0) -> Any:
+        result = helper.make_tensor_value_info(name, TensorProto.FLOAT, [None] * 2)
+        weight = numpy_helper.from_array(np.array([known], np.float32), f"{name}_weight")
+        return helper.make_graph(list(nodes), name, [], [result], [weight])
+
+    def decided(condition: str, result: str, one: Any, other: Any) -> Any:
+        how = {"then_branch": one, "else_branch": other}
+        return helper.make_node("If", [condition], [result], **how)
+
+    squeezed = helper.make_node("Squeeze", ["x", "axis"], ["less"])
+    moved = helper.make_node("Add", ["less", "then_weight"], ["then"])
+    inner = decided(
+        "yes",
+        "else",
+        branch("in", helper.make_node("Mul", ["x", "in_weight"], ["in"]), known=3.0),
+        branch("out", helper.make_node("Neg", ["x"], ["out"])),
+    )
+    graph = helper.make_graph(
+        [
+            helper.make_node("Shape", ["x"], ["whole"]),
+            helper.make_node("Gather", ["whole", "axis"], ["first"]),
+            helper.make_node("Equal", ["first", "one"], ["single"]),
+            helper.make_node("Equal", ["one", "one"], ["yes"]),
+            decided(
+                "single", "z", branch("then", squeezed, moved, known=2.0), branch("else", inner)
+            ),
+        ],
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes)],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [None] * 2)],
+        [numpy_helper.from_array(np.array([n]), name) for n, name in ((0, "axis"), (1, "one"))],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    x = np.random.default_rng(0).standard_normal(sizes).astype(np.float32)
+    (before,) = ReferenceEvaluator(made).run(None, {"x": x})
+    compute_sizes(made)
+    assert "If" not in kinds(made)
+    assert kinds(made) == ({"Squeeze", "Add"} if sizes[0] == 1 else {"Mul"}) | {"Identity"}
+    onnx.checker.check_model(made)
+    (after,) = ReferenceEvaluator(made).run(None, {"x": x})
+    np.testing.assert_array_equal(before, after)
+
+
 def test_with_a_size_at_run_time_the_rank_is_known() -> None:
     from tilewright.ir.onnx_sizes import compute_sizes
 

@@ -147,6 +147,12 @@ class GraphBuild:
         """The same elements in another shape."""
         return self.op("Reshape", value, self.constant(np.array(shape, np.int64)))
 
+    def cast(self, value: str, kind: int) -> str:
+        """The same numbers as others, whose kind is ONNX's number for it."""
+        name = self.name()
+        self.nodes.append(helper.make_node("Cast", [value], [name], to=kind))
+        return name
+
     def added(self, value: str, bias: str) -> str:
         """The sum with a bias, if there is one."""
         return self.op("Add", value, bias) if bias else value

@@ -1,10 +1,11 @@
 """IREE's importer of ONNX models, run as a program, on a model that says the same in a better way.
 
-What the importer gets wrong or does not know is said by other operations (`ir/onnx_definitions`),
-sizes that follow from known ones become constants (`ir/onnx_sizes`), recurrent layers are written
-as a product and a loop (`ir/onnx_recurrent`), zero points of integers are taken out of their
-products (`ir/onnx_zero_points`), quantised numbers are moved as the integers that they are
-(`ir/onnx_rearrangements`), and images are made larger by broadcasts (`ir/onnx_resizes`).
+What the importer gets wrong or does not know is said by other operations (`ir/onnx_definitions`,
+and `ir/onnx_images` for those on images), sizes that follow from known ones become constants
+(`ir/onnx_sizes`), recurrent layers are written as a product and a loop (`ir/onnx_recurrent`), zero
+points of integers are taken out of their products (`ir/onnx_zero_points`), quantised numbers are
+moved as the integers that they are (`ir/onnx_rearrangements`), and images are made larger by
+broadcasts (`ir/onnx_resizes`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import onnx
 from iree.compiler.tools.import_onnx.__main__ import main, parse_arguments
 
 from tilewright.ir.onnx_definitions import inline_composed, name_apart, rewrite_misread
+from tilewright.ir.onnx_images import rewrite_images
 from tilewright.ir.onnx_rearrangements import move_integers
 from tilewright.ir.onnx_recurrent import split_recurrent
 from tilewright.ir.onnx_resizes import repeat_elements
@@ -38,6 +40,7 @@ def run(arguments: Sequence[str]) -> None:
             inline_composed,
             compute_sizes,
             rewrite_misread,
+            rewrite_images,
             name_apart,
             move_integers,
             repeat_elements,

@@ -4,6 +4,7 @@ PyTorch's older exporter writes a reshape as what the program did: the sizes of 
 them, a product, put together. ONNX's shape inference gives up where the ends of a part are computed
 as well (which dimension, modulo the rank), and from there on not even the rank is known: IREE
 3.13's importer takes that for rank 0 and refuses the transpose of a `torch.nn.MultiheadAttention`.
+What a program does where a size is one and where it is not is an `If`, of which one branch is left.
 """
 
 from __future__ import annotations
@@ -46,18 +47,43 @@ def compute_sizes(model: onnx.ModelProto) -> int:
         How many operations were left out.
     """
     graph = model.graph
-    if not any(node.op_type in ("Shape", "Size") for node in graph.node):
+    if not _computes_sizes(graph):
         return 0
     light = _without_weights(model)
     values, found = _known(light.graph), dict[str, _Array]()
-    while new := _computed(light, {one.name for one in graph.output}, values):
+    kept, decided = {one.name for one in graph.output}, dict[str, bool]()
+    while True:
+        new, now = _computed(light, kept, values), _decided(light.graph, values)
+        if not new and not now:
+            break
         # With them more sizes are known.
         found.update(new)
         values.update(new)
+        decided.update(now)
         _replace(light.graph, new)
+        _take_branches(light.graph, now)
+        values.update(_known(light.graph))
+    _take_branches(graph, decided)
     _replace(graph, found)
     remove_unused(graph, {one.name for one in graph.initializer})
-    return len(found)
+    return len(found) + len(decided)
+
+
+def _computes_sizes(graph: onnx.GraphProto) -> bool:
+    """Whether a graph asks for sizes, or computes something of constants alone: how much PyTorch's
+    older exporter pads is put together so."""
+    known = {one.name for one in graph.initializer} - {one.name for one in graph.input}
+    known |= {node.output[0] for node in graph.node if node.op_type == "Constant"}
+    return any(
+        node.op_type in ("Shape", "Size")
+        or (node.op_type in _COMPUTING and bool(node.input) and known >= _given(node))
+        for node in graph.node
+    )
+
+
+def _given(node: onnx.NodeProto) -> set[str]:
+    """What a node reads."""
+    return {name for name in node.input if name}
 
 
 def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -137,7 +163,7 @@ def _evaluated(
     model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str, _Array]
 ) -> _Array | None:
     """What an operation makes of constants; None where it reads others, or fails."""
-    names = {name for name in node.input if name}
+    names = _given(node)
     if not names <= values.keys():
         return None
     if node.op_type == "Div" and any(np.any(np.less(values[name], 0)) for name in names):
@@ -158,6 +184,33 @@ def _evaluated(
         (made,) = ReferenceEvaluator(alone).run(None, {name: values[name] for name in names})
         return np.asarray(made)
     return None
+
+
+def _decided(graph: onnx.GraphProto, values: Mapping[str, _Array]) -> dict[str, bool]:
+    """Which branch is taken of each `If` whose condition is known, by its first result."""
+    return {
+        node.output[0]: bool(np.all(values[node.input[0]]))
+        for node in graph.node
+        if node.op_type == "If" and not node.domain and node.input[0] in values
+    }
+
+
+def _take_branches(graph: onnx.GraphProto, decided: Mapping[str, bool]) -> None:
+    """Put the branch that is taken in its `If`'s place, those inside it as well. Names in branches
+    are those of nothing around them."""
+    left = list(graph.node)
+    del graph.node[:]
+    while left:
+        node = left.pop(0)
+        if node.op_type != "If" or node.output[0] not in decided:
+            graph.node.append(node)
+            continue
+        which = "then_branch" if decided[node.output[0]] else "else_branch"
+        branch = next(one.g for one in node.attribute if one.name == which)
+        graph.initializer.extend(branch.initializer)
+        given = zip(branch.output, node.output, strict=True)
+        named = [helper.make_node("Identity", [one.name], [name]) for one, name in given]
+        left = [*branch.node, *named, *left]
 
 
 def _replace(graph: onnx.GraphProto, found: Mapping[str, _Array]) -> None:

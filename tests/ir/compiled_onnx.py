@@ -1,0 +1,65 @@
+"""ONNX models of one operation, and what IREE computes of a model that was imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Arrays = Mapping[str, np.ndarray]
+
+FLAGS = (
+    "--iree-hal-target-device=local",
+    "--iree-hal-local-target-device-backends=llvm-cpu",
+    "--iree-llvmcpu-target-cpu=host",
+)
+
+
+def operation(
+    kind: str,
+    inputs: list[str],
+    given: Arrays,
+    known: Arrays,
+    version: int = 17,
+    **how: Any,
+) -> Any:
+    """A model of one operation."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    graph = helper.make_graph(
+        [helper.make_node(kind, inputs, ["y"], **how)],
+        "net",
+        [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+            for n, v in given.items()
+        ],
+        [helper.make_empty_tensor_value_info("y")],
+        [numpy_helper.from_array(array, name) for name, array in known.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=8)
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def numbers(folder: Path, model: Any, given: Arrays) -> np.ndarray:
+    """The first result of a model, with its weights in the program.
+
+    Args:
+        folder: gets the model and the program.
+        model: whose graph is called `net`.
+        given: its inputs.
+    """
+    import onnx
+    from iree import runtime
+    from iree.compiler.tools import compile_file
+
+    from tilewright.ir.onnx_import import run
+
+    onnx.save(model, folder / "net.onnx")
+    program = folder / "net.mlir"
+    run([str(folder / "net.onnx"), "-o", str(program)])
+    module = compile_file(str(program), input_type="auto", extra_args=FLAGS)
+    loaded = runtime.load_vm_flatbuffer(module, driver="local-sync")
+    return np.asarray(loaded["net"](*given.values()).to_host())

@@ -7,6 +7,7 @@ import pytest
 
 import warm_start
 from brief import be_brief
+from tilewright.errors import TRACEBACK
 from tilewright.ir.session import set_global_options
 from tilewright.measure.compile_worker import GLOBAL_OPTIONS
 from tilewright.measure.device_lock import LOCKS_VARIABLE
@@ -80,10 +81,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session", autouse=True)
-def locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests do not wait for what else measures on this machine, another process of theirs say."""
+def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests do not wait for what else measures on this machine, another process of theirs say, and
+    a fault of tilewright ends a run, which would else go on without what failed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(LOCKS_VARIABLE, str(tmp_path_factory.mktemp("locks")))
+        patch.setenv(TRACEBACK, "1")
         yield
 
 

@@ -10,6 +10,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+TRACEBACK = "TILEWRIGHT_TRACEBACK"
+"""The variable of the environment with which a fault of tilewright ends a command, its traceback
+shown."""
+
 # Names listed in one message; a list of hundreds would bury the rest.
 _SHOWN = 120
 

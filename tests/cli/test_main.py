@@ -155,7 +155,10 @@ def test_a_message_that_quotes_a_whole_file_is_cut(failing: Callable[..., Result
 
 
 @pytest.mark.parametrize("named", ["trials.csv", None])
-def test_a_full_disk_is_no_fault_of_ours(failing: Callable[..., Result], named: str | None) -> None:
+def test_a_full_disk_is_no_fault_of_ours(
+    failing: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, named: str | None
+) -> None:
+    monkeypatch.delenv(cli.TRACEBACK)
     result = failing(OSError(errno.ENOSPC, "No space left on device", named))
     assert result.exit_code == 2
     assert result.stderr.startswith(f"error: a disk is full: {named or 'that of temporary files'}")

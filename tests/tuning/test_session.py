@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.errors import UserError
+from tilewright.errors import TRACEBACK, UserError
 from tilewright.measure.comparison import Finalist
 from tilewright.measure.inputs import read_outputs, write_outputs
 from tilewright.measure.ways import ways_to_run
@@ -238,6 +238,35 @@ def test_a_variant_with_the_same_dispatches_is_not_searched_beside_another(
     assert result.program.variant == "o3"
     (dispatch,) = result.dispatches
     assert dispatch.status.startswith("skipped: ")
+
+
+@pytest.mark.parametrize("developing", [False, True])
+def test_a_fault_in_the_search_does_not_cost_what_was_found(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, developing: bool
+) -> None:
+    search = session.search
+
+    def faulty(*given: Any) -> None:
+        search(*given)
+        raise KeyError("a knob that is not there")
+
+    monkeypatch.setattr(session, "search", faulty)
+    given = options(tmp_path)
+    if developing:
+        monkeypatch.setenv(TRACEBACK, "1")
+        with pytest.raises(KeyError, match="a knob"):
+            tune(program, given)
+        with Database.open(tmp_path / "tilewright.db") as database:
+            assert [run.status for run in database.runs()] == [RunStatus.INTERRUPTED]
+        return
+    monkeypatch.delenv(TRACEBACK)
+    result = tune(program, given)
+    (note,) = [one for one in result.notes if "a fault of tilewright" in one]
+    assert note.startswith("the search ended before its end (KeyError: 'a knob that is not there'")
+    assert "test_session.py:" in note
+    assert len(trials_of(tmp_path)) == TRIALS
+    (dispatch,) = result.dispatches
+    assert dispatch.status in ("tuned", "default kept"), "it was confirmed"
 
 
 def test_wrong_results_are_quarantined_and_never_shipped(

@@ -13,9 +13,8 @@ import click
 
 from tilewright.cli.interrupt import Interruption
 from tilewright.cli.lazy import CommandPlace, LazyGroup
-from tilewright.errors import UserError
+from tilewright.errors import TRACEBACK, UserError
 
-TRACEBACK = "TILEWRIGHT_TRACEBACK"
 # What the system says of a disk, a quota or a limit on files that is full.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Characters of an error that are shown; what is longer quotes a file.

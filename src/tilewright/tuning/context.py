@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
+from tilewright.errors import TRACEBACK
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.measurement_key import MeasurementKey
 from tilewright.store import Database, RunRecord, RunStatus
@@ -17,6 +20,17 @@ from tilewright.tuning.opening import OpenProgram
 
 # Under what a run's record has `more_threads`, beside its options.
 MORE_THREADS = "more_threads"
+# What a mistake in tilewright itself raises: not what the user can mend, nor a disk that is full,
+# memory that there is too little of, or a run that is ended.
+_FAULTS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 class Interrupted(Exception):
@@ -98,6 +112,32 @@ class RunContext(OpenProgram):
             with suppress(Exception):
                 self.store.finish_run(self.run_id, RunStatus.INTERRUPTED)
             raise
+
+    @contextmanager
+    def containing(self, what: str) -> Iterator[None]:
+        """A fault of tilewright inside ends a part of the run, not the run: what was found until
+        then is confirmed and handed back. The user is told.
+
+        Args:
+            what: the part, in words.
+
+        Raises:
+            Exception: whatever is no fault of tilewright; what is, too, where the variable
+                `TRACEBACK` is set.
+        """
+        try:
+            yield
+        except _FAULTS as fault:
+            if os.environ.get(TRACEBACK):
+                raise
+            at = traceback.extract_tb(fault.__traceback__)[-1]
+            where = f"{os.path.basename(at.filename)}:{at.lineno}"
+            self.note(
+                f"{what} ended before its end ({type(fault).__name__}: {fault} at {where}, a fault "
+                f"of tilewright: set {TRACEBACK}=1 and run it again for the traceback to report); "
+                "the run goes on with what was found until then",
+                warning=True,
+            )
 
     @contextmanager
     def phase(self, name: str, detail: str = "") -> Iterator[None]:

@@ -357,7 +357,8 @@ class TuningSession:
                     tasks = (task for one in chosen for task in _unconfirmed(one.company))
                     return sum(bool(task.trials) for task in tasks)
 
-                search(context, self.stages, prepared, seconds, goals, unconfirmed)
+                with context.containing("the search"):
+                    search(context, self.stages, prepared, seconds, goals, unconfirmed)
         if self.stages.searches:
             _say_if_nothing_was_tried(context, outcome)
         for done, contender in enumerate(chosen):
@@ -367,12 +368,18 @@ class TuningSession:
             # Nothing that is confirmed could take the place of what the program has.
             late = left is not None and base.choices and is_late(programs, left / ahead)
             if confirming is not None and not late:
-                with context.phase("confirm", contender.variant):
+                with (
+                    context.phase("confirm", contender.variant),
+                    context.containing(f"confirming what was found for {contender.variant}"),
+                ):
                     confirmed = confirming.confirm(context, _unconfirmed(base), ahead)
             outcome.confirmed += confirmed
             left = context.left_for("company")
-            within = None if left is None else left / ahead
-            with context.phase("company", contender.variant):
+            within, company = None if left is None else left / ahead, base
+            with (
+                context.phase("company", contender.variant),
+                context.containing(f"putting it in the program of {contender.variant}"),
+            ):
                 if confirming is not None:
                     company = try_in_company(programs, confirmed, base, within)
                 else:

@@ -96,6 +96,9 @@ def test_a_default_that_fails_is_skipped_and_says_why(
     assert [t.name for t in prepared.tasks] == ["b"]
     (skipped,) = prepared.skipped
     assert (skipped.name, skipped.reason) == ("a", f"does not run alone: {failure.message}")
+    # Only what does not compile is something that a kernel has to take the place of.
+    assert [t.name for t in prepared.untimed] == (["a"] if where == "compile" else [])
+    assert prepared.is_stuck is (where == "compile"), "there is no kernel for it"
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,28 @@ def test_what_kernels_are_guessed_to_take_is_learned_from_those_that_were_tried(
     assert guessable(context, prepared) == [], "kernels are hardly faster than the compiler's code"
 
 
+def test_what_does_not_compile_needs_a_kernel_before_all_others(
+    tmp_path: Path, context: RunContext
+) -> None:
+    each_s = played_task(tmp_path, "each").guessed_s
+    slow = task_with_site(tmp_path, "slow", 900 * each_s)
+    stuck, without = (task_with_site(tmp_path, name) for name in ("stuck", "without"))
+    for task in (slow, stuck):
+        site: Any = SimpleNamespace(digest=task.name, site=SimpleNamespace(dispatches=[task.name]))
+        task.site = site
+    stuck.uncompilable = True
+    prepared = variant_of(slow, stuck)
+    context.deadlines.took("running the program by default", 1000 * each_s)
+    gains = guessable(context, prepared)
+    assert [task for task, _ in gains] == [stuck, slow]
+    assert gains[0][1] == pytest.approx(998.5 / 1000), "without it there is no program"
+    assert [prepared.needs_kernel(task) for task in (stuck, slow)] == [True, False]
+    assert not prepared.is_stuck
+    without.site, without.uncompilable = None, True
+    prepared.untimed.append(without)
+    assert prepared.is_stuck
+
+
 def test_the_first_kernel_is_taken_and_the_user_is_told(
     tmp_path: Path, context: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:

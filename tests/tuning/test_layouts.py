@@ -1,6 +1,8 @@
 """Layouts of a program as variants: which there are for it and for a processor."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,12 @@ from tilewright.tuning.layouts import (
     BlockingRequest,
     ChannelsLastRequest,
     block_sizes,
+    start_layouts,
     write_all_channels_last,
     write_blocked_layouts,
 )
-from tilewright.tuning.variants import PREPROCESSING_FLAG
+from tilewright.tuning.options import TuneOptions
+from tilewright.tuning.variants import CHANNELS_LAST, PREPROCESSING_FLAG, Variant
 
 
 def layouts(text: str, folder: Path, *blocks: int):
@@ -69,3 +73,29 @@ def test_all_channels_last_is_for_what_the_compiler_leaves(tmp_path: Path) -> No
     assert b"depthwise_conv_2d_nhwc_hwc" in module
     assert b"nchw" not in module
     assert written(network("nhwc")) is None
+
+
+@pytest.mark.parametrize("whole", [None, Variant("all-channels-last", ("--x",), is_layout=True)])
+def test_channels_last_come_first_where_there_are_convolutions(
+    monkeypatch: pytest.MonkeyPatch, whole: Variant | None
+) -> None:
+    target = SimpleNamespace(cores=2, is_gpu=False)
+    context: Any = SimpleNamespace(options=TuneOptions(effort="quick"), target=target)
+    monkeypatch.setattr("tilewright.tuning.layouts.all_channels_last", lambda _: whole)
+
+    def names_of(op: str, seconds: float = 1.0) -> list[str]:
+        site = SimpleNamespace(dispatches=("a",))
+        tasks = [
+            SimpleNamespace(is_chain=False, names=[name], guessed_s=s)
+            for name, s in {"a": seconds, "b": 99.0}.items()
+        ]
+        facts = SimpleNamespace(ops=(op,), tunable=object(), site=site)
+        first: Any = SimpleNamespace(sites=[facts], tasks=tasks)
+        return [one.name for one in start_layouts(context, first)]
+
+    more = [] if whole is None else [whole.name]
+    assert names_of("linalg.conv_2d_nchw_fchw", 3.0) == [*more, "channels-last", "default"]
+    assert names_of("linalg.conv_2d_nchw_fchw", 1.0) == ["default"], "they take too little"
+    assert names_of("linalg.matmul") == ["default"]
+    context.options = TuneOptions(effort="quick", variants=(CHANNELS_LAST,))
+    assert names_of("linalg.conv_2d_nchw_fchw") == ["channels-last"], "what the user names"

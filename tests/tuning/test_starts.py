@@ -16,13 +16,11 @@ from tilewright.store import Database
 from tilewright.tuning import starts
 from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.events import ProgramMeasured
-from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.stages import DispatchCompiler
 from tilewright.tuning.starts import (
     StartPlan,
     _batch,
-    _layouts,
     _left_s,
     _planned,
     _try_group,
@@ -52,32 +50,6 @@ def test_no_more_is_compiled_at_once_than_there_is_time_to_try(
     assert _batch(context, 0) == 5, "ten seconds are left to the search"
     context.deadlines.took("trying a candidate", 900.0, 1)
     assert _batch(context, 0) == 2, "one for each core"
-
-
-@pytest.mark.parametrize("whole", [None, Variant("all-channels-last", ("--x",), is_layout=True)])
-def test_channels_last_come_first_where_there_are_convolutions(
-    monkeypatch: pytest.MonkeyPatch, whole: Variant | None
-) -> None:
-    target = SimpleNamespace(cores=2, is_gpu=False)
-    context: Any = SimpleNamespace(options=TuneOptions(effort="quick"), target=target)
-    monkeypatch.setattr(starts, "all_channels_last", lambda _: whole)
-
-    def layouts(op: str, seconds: float = 1.0) -> list[str]:
-        site = SimpleNamespace(dispatches=("a",))
-        tasks = [
-            SimpleNamespace(is_chain=False, names=[name], guessed_s=s)
-            for name, s in {"a": seconds, "b": 99.0}.items()
-        ]
-        facts = SimpleNamespace(ops=(op,), tunable=object(), site=site)
-        first: Any = SimpleNamespace(sites=[facts], tasks=tasks)
-        return [one.name for one in _layouts(context, first)]
-
-    more = [] if whole is None else [whole.name]
-    assert layouts("linalg.conv_2d_nchw_fchw", 3.0) == [*more, "channels-last", "default"]
-    assert layouts("linalg.conv_2d_nchw_fchw", 1.0) == ["default"], "they take too little"
-    assert layouts("linalg.matmul") == ["default"]
-    context.options = TuneOptions(effort="quick", variants=(CHANNELS_LAST,))
-    assert layouts("linalg.conv_2d_nchw_fchw") == ["channels-last"], "what the user names"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +84,7 @@ def test_the_layout_that_starts_begin_with_is_read_ahead(
             raise UserError("it does not compile")
         return PreparedVariant(layout, (), [])
 
-    monkeypatch.setattr(starts, "_layouts", lambda *_: layouts)
+    monkeypatch.setattr(starts, "start_layouts", lambda *_: layouts)
     monkeypatch.setattr(starts, "_read", reading)
     plan = plan_starts(context, played_variant())
     assert plan.layouts == layouts
@@ -329,7 +301,7 @@ def test_what_was_not_tried_has_a_kernel_by_guess_where_time_is_short(
     context, _ = played_context(tmp_path, store)
     names = ("a", "b", "chain", "c")
     tried, guessed, chain, late = (played_task(tmp_path, name, 1e-3) for name in names)
-    chain.site = SimpleNamespace(digest="chain")
+    chain.site = SimpleNamespace(digest="chain", site=SimpleNamespace(dispatches=["e"]))
     chain.template = None
     prepared = played_variant(tried, guessed, late)
     programs: Any = Played(context, fail)
@@ -353,6 +325,9 @@ def test_what_was_not_tried_has_a_kernel_by_guess_where_time_is_short(
     assert programs.built == [("start_with_guesses", choices)]
     assert [one.choices for one in made] == ([] if fail else [choices])
     assert prepared.guesses == ({} if fail else {guessed.identity: ("guess", 1e-4)})
+    late.uncompilable = True
+    _with_guesses(programs, prepared, found, None)
+    assert asked[1:] == [["c"]], "what does not compile needs one, without a limit as well"
     context.request_stop()
     assert _with_guesses(programs, prepared, found, 2) == [], "the user waits for the end"
 

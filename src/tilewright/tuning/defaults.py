@@ -112,8 +112,10 @@ def measure_defaults(
         late = task.failure == NO_TIME
         why = NO_TIME if late else f"does not run alone: {task.failure}"
         prepared.skipped.append(Skipped(task.name, task.count, why, task.workload.name))
+        # In its place there can be a kernel all the same.
+        choosable = late or prepared.needs_kernel(task)
         prepared.tasks.remove(task)
-        prepared.untimed += [task] if late else []
+        prepared.untimed += [task] if choosable else []
     seconds = {t.name: (t.default_s or 0.0) * t.count for t in prepared.tasks}
     # Alone, without what they wait for and share in the program, dispatches may take more time
     # together than the program; then their sum is the whole.
@@ -212,6 +214,7 @@ def _make_data(context: RunContext, tasks: Sequence[DispatchTask], apart: bool) 
                 _take(task, result.value)
         elif result.failure is not None:
             task.failure = task.failure or result.failure.message
+            task.uncompilable |= result.job.task is compile_candidate
         elif result.job.task is make_reference:
             task.reference = result.value
         else:

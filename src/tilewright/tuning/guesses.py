@@ -95,7 +95,7 @@ def _assume_defaults(prepared: PreparedVariant, whole_s: float, pace: float) -> 
 
     As many times what is guessed of them as those of their kind that were timed; of a kind of which
     none was, their part of what the others leave of the program's time, and as much at least that
-    kernels are taken for a gain.
+    kernels are taken for a gain. What does not compile takes as long as all.
     """
     single = [task for task in prepared.choosable if not task.is_chain]
     ratios: dict[str, list[float]] = {}
@@ -107,7 +107,8 @@ def _assume_defaults(prepared: PreparedVariant, whole_s: float, pace: float) -> 
     others = max(2 * pace, left_s / guessed_s if guessed_s else 0.0)
     slow = {kind: statistics.median(found) for kind, found in ratios.items()}
     for task in single:
-        task.assumed_s = slow.get(task.workload.kind, others) * _each_s(task)
+        assumed_s = slow.get(task.workload.kind, others) * _each_s(task)
+        task.assumed_s = whole_s if task.uncompilable else assumed_s
     for task in (one for one in prepared.choosable if one.is_chain):
         parts_s = sum(part.own_s for part in prepared.parts_of(task))
         task.assumed_s = max(parts_s, _each_s(task))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +12,15 @@ from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import WorkerFailure, WorkerState
 from tilewright.target import Target
 from tilewright.tuning.opening import OpenProgram
-from tilewright.tuning.variants import PREPROCESSING_FLAG, Variant
+from tilewright.tuning.variants import CHANNELS_LAST, PREPROCESSING_FLAG, Variant
 from tilewright.tuning.worker_tasks import parse_module, preprocessed
 
 if TYPE_CHECKING:
     from iree.compiler import ir
+
+    from tilewright.tuning.context import RunContext
+    from tilewright.tuning.kernel_sites import SiteFacts
+    from tilewright.tuning.prepared_variant import PreparedVariant
 
 ALL_CHANNELS_LAST = "all-channels-last"
 """The name of what :func:`all_channels_last` makes."""
@@ -25,6 +29,60 @@ _TIMEOUT_S = 600.0
 # A block that is narrower fills no vector of any processor.
 _LEAST = 4
 _F32_BITS = 32
+# A Swin or a ViT has one convolution, 0.3 and 0.6% of the guessed time, a ConvNeXt 7%: reading all
+# dispatches once more, in another layout, took a fifth of the Swin's run.
+_LITTLE = 0.02
+# A quantised network whose convolutions have no kernels had some for its padding, a thousandth of
+# its time: its starts took half of the time that variants should have had.
+_HARDLY_ANY = 0.01
+
+
+def start_layouts(context: RunContext, first: PreparedVariant) -> list[Variant]:
+    """The variants that a start is made of: the compiler's own, and other layouts.
+
+    Channels last come first where there are convolutions, since time may be short: with kernels a
+    ResNet-50 from ONNX took 69 ms in channels last and 89 in its own layout, before any search.
+
+    Args:
+        context: the run.
+        first: the dispatches of the compiler's own variant, with its sites.
+
+    Returns:
+        The most promising first.
+    """
+    if _share(context, first, lambda facts: facts.tunable is not None) < _HARDLY_ANY:
+        return []
+    of = [v for v in context.options.chosen_variants if v.is_layout or not v.flags]
+    share = _share(context, first, _convolves)
+    if share == 0.0 or (share < _LITTLE and context.options.variants is None):
+        return [v for v in of if not v.flags]
+    blocked = context.options.effort_preset.blocked_layouts
+    if context.options.variants is None and blocked:
+        of += blocked_variants(context)[:blocked]
+    of.sort(key=lambda variant: variant != CHANNELS_LAST)
+    if context.options.variants is None and CHANNELS_LAST in of:
+        # Mostly it is the better one. Not surely: channels that are concatenated are copied then.
+        whole = all_channels_last(context)
+        of = of if whole is None else [whole, *of]
+    return of
+
+
+def _share(
+    context: RunContext, prepared: PreparedVariant, wanted: Callable[[SiteFacts], bool]
+) -> float:
+    """The part of the program's guessed time in dispatches of some sites."""
+    names = {name for one in prepared.sites if wanted(one) for name in one.site.dispatches}
+    inside = whole = 0.0
+    for task in (one for one in prepared.tasks if not one.is_chain):
+        whole += task.guessed_s
+        inside += task.guessed_s if names & set(task.names) else 0.0
+    # What is in no task of its own is not known to be little.
+    return inside / whole if inside else float(bool(names))
+
+
+def _convolves(facts: SiteFacts) -> bool:
+    """Whether a site has one of the ops that layouts are about."""
+    return any("conv" in name or "pooling" in name for name in facts.ops)
 
 
 def blocked_variants(opened: OpenProgram) -> list[Variant]:

@@ -33,7 +33,8 @@ class PreparedVariant:
     """The dispatches of a program as one variant compiles it, and the sites that kernels of our own
     can compute. `restrictions`: what a configuration file leaves of their spaces. `configured`: the
     program at the executable-configurations phase, where it has been taken apart. `untimed`: tasks
-    that there was no time to measure; they are skipped, but can have kernels all the same.
+    that there was no time to measure, or that do not compile; they are skipped, but can have
+    kernels all the same.
     `guesses`: kernels that a program has and no trial, by the identities of their tasks, with the
     seconds that they are guessed to take."""
 
@@ -96,6 +97,22 @@ class PreparedVariant:
         return [
             one for one in self.choosable if not one.is_chain and not covered.isdisjoint(one.names)
         ]
+
+    def needs_kernel(self, task: DispatchTask) -> bool:
+        """Whether the compiler's own code for a task, or for one of its parts, does not compile.
+
+        Args:
+            task: one of its tasks.
+        """
+        return task.uncompilable or any(part.uncompilable for part in self.parts_of(task))
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it has a dispatch that does not compile and that no kernel can be for."""
+        stuck = [set(task.names) for task in self.choosable if task.uncompilable]
+        sites = (task.site.site for task in self.choosable if stuck and task.site is not None)
+        covered = {name for site in sites for name in site.dispatches}
+        return any(covered.isdisjoint(names) for names in stuck)
 
     def padded(self, part: DispatchTask) -> DispatchTask | None:
         """The site that a dispatch computes together with what fills and pads its data.

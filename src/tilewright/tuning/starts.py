@@ -10,7 +10,7 @@ import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +27,7 @@ from tilewright.tuning.events import ProgramMeasured
 from tilewright.tuning.experience import space_to_json
 from tilewright.tuning.extraction import extract
 from tilewright.tuning.guesses import guess_kernels, guessable
-from tilewright.tuning.kernel_sites import SiteFacts
-from tilewright.tuning.layouts import all_channels_last, blocked_variants
+from tilewright.tuning.layouts import start_layouts
 from tilewright.tuning.prepare import read_tasks
 from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.programs import Programs
@@ -39,7 +38,7 @@ from tilewright.tuning.session_stages import SessionStages
 from tilewright.tuning.stages import CompiledCandidate, CompileStage, DispatchCompiler
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.task_search import openings, task_loop
-from tilewright.tuning.variants import CHANNELS_LAST, Variant
+from tilewright.tuning.variants import Variant
 
 # A kernel that is not faster than this part of the compiler's code alone is left out of a start.
 _WORTH = 0.98
@@ -56,12 +55,6 @@ _MUCH = 0.01
 _TRYING_S = 0.25
 # Of the trials that the user allows and of the time: what starts may take.
 _OF_TRIALS, _OF_TIME = 0.5, 0.7
-# A Swin or a ViT has one convolution, 0.3 and 0.6% of the guessed time, a ConvNeXt 7%: reading all
-# dispatches once more, in another layout, took a fifth of the Swin's run.
-_LITTLE = 0.02
-# A quantised network whose convolutions have no kernels had some for its padding, a thousandth of
-# its time: its starts took half of the time that variants should have had.
-_HARDLY_ANY = 0.01
 # Of the time that a start has: for measuring dispatches, of which the rest tries kernels.
 _TO_MEASURE = 0.4
 # Times what a program should take. (A quantised ResNet-18 without dot products of bytes took 47
@@ -94,7 +87,7 @@ def plan_starts(context: RunContext, first: PreparedVariant) -> StartPlan:
     Returns:
         The layouts; the first one is not read where time is short already.
     """
-    layouts, left = _layouts(context, first), context.left_s
+    layouts, left = start_layouts(context, first), context.left_s
     behind_s = _EARLY * (context.options.time_limit_s or 0.0)
     late = left is not None and left < behind_s + _reading_s(context)
     if late or not layouts or layouts[0].name == first.variant.name:
@@ -144,53 +137,16 @@ def make_starts(
             if not context.stopping:
                 context.note(f"no time for kernels in these layouts: {left} (--time-limit)")
             break
-        prepared = _prepare(programs, outcome, read, layout)
-        if prepared is not None:
-            start = _start(programs, stages, outcome, prepared, len(layouts))
-            starts += [start] if start is not None else []
+        with context.containing(f"making a program with kernels of {layout.name}"):
+            prepared = _prepare(programs, outcome, read, layout)
+            if prepared is not None and prepared.is_stuck:
+                why = "a dispatch does not compile, and there is no kernel for it"
+                _leave_out(context, outcome, f"{layout.name} with kernels", why)
+            elif prepared is not None:
+                start = _start(programs, stages, outcome, prepared, len(layouts))
+                starts += [start] if start is not None else []
         took_s = time.monotonic() - begin
     return starts
-
-
-def _layouts(context: RunContext, first: PreparedVariant) -> list[Variant]:
-    """The variants that a start is made of: the compiler's own, and other layouts.
-
-    Channels last come first where there are convolutions, since time may be short: with kernels a
-    ResNet-50 from ONNX took 69 ms in channels last and 89 in its own layout, before any search.
-    """
-    if _share(context, first, lambda facts: facts.tunable is not None) < _HARDLY_ANY:
-        return []
-    of = [v for v in context.options.chosen_variants if v.is_layout or not v.flags]
-    share = _share(context, first, _convolves)
-    if share == 0.0 or (share < _LITTLE and context.options.variants is None):
-        return [v for v in of if not v.flags]
-    blocked = context.options.effort_preset.blocked_layouts
-    if context.options.variants is None and blocked:
-        of += blocked_variants(context)[:blocked]
-    of.sort(key=lambda variant: variant != CHANNELS_LAST)
-    if context.options.variants is None and CHANNELS_LAST in of:
-        # Mostly it is the better one. Not surely: channels that are concatenated are copied then.
-        whole = all_channels_last(context)
-        of = of if whole is None else [whole, *of]
-    return of
-
-
-def _share(
-    context: RunContext, prepared: PreparedVariant, wanted: Callable[[SiteFacts], bool]
-) -> float:
-    """The part of the program's guessed time in dispatches of some sites."""
-    names = {name for one in prepared.sites if wanted(one) for name in one.site.dispatches}
-    inside = whole = 0.0
-    for task in (one for one in prepared.tasks if not one.is_chain):
-        whole += task.guessed_s
-        inside += task.guessed_s if names & set(task.names) else 0.0
-    # What is in no task of its own is not known to be little.
-    return inside / whole if inside else float(bool(names))
-
-
-def _convolves(facts: SiteFacts) -> bool:
-    """Whether a site has one of the ops that layouts are about."""
-    return any("conv" in name or "pooling" in name for name in facts.ops)
 
 
 def _too_late(context: RunContext, more_s: float) -> bool:
@@ -308,18 +264,19 @@ def _with_guesses(
     programs: Programs, prepared: PreparedVariant, found: Found, affordable: int | None
 ) -> list[Company]:
     """The program with kernels for what there was no time to try, too, as many as there was time
-    for before any was; none without a limit, where all were tried, or where its results are not
-    right."""
+    for before any was, and for what does not compile; without a limit, where all others were tried,
+    for that alone. None where its results are not right."""
     context = programs.context
-    if affordable is None or context.stopping:
+    if context.stopping:
         return []
-    most, tasks = affordable - len(settle(prepared, found)), list[DispatchTask]()
+    most, tasks = (affordable or 0) - len(settle(prepared, found)), list[DispatchTask]()
     for task, gain in guessable(context, prepared):
         # A kernel for several stands for theirs.
         most -= not task.is_chain
-        if most >= 0 or gain >= _MUCH:
+        worth_it = affordable is not None and (most >= 0 or gain >= _MUCH)
+        if worth_it or prepared.needs_kernel(task):
             tasks.append(task)
-    guesses = guess_kernels(context, prepared, tasks)
+    guesses = guess_kernels(context, prepared, tasks) if tasks else {}
     choices = settle(prepared, {**found, **guesses})
     prepared.guesses = {key: guesses[key] for key in choices if key in guesses}
     built = []

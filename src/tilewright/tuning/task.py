@@ -44,6 +44,8 @@ class DispatchTask:
     timed, `rotations`: on this many sets of operands. `beside`: bytes of constants that a call of
     the whole program reads, or one time around its loop. `key` is the database's: results are
     reused only where all of it is equal.
+    `uncompilable`: the compiler's own code for it does not compile, so that something has to take
+    its place.
     Times are seconds of one execution: `default_s` as the compiler makes it, `assumed_s` what is
     taken for that where it was not timed.
 
@@ -76,6 +78,7 @@ class DispatchTask:
     trials: list[Trial] = field(default_factory=list)
     reused_trials: int = 0
     failure: str = ""
+    uncompilable: bool = False
     site: TunableSite | None = None
     data: SiteData | None = None
     parameters: Parameters = NO_PARAMETERS

@@ -156,6 +156,25 @@ def test_the_compiled_numbers_are_those_of_onnx(tmp_path: Path, name: str) -> No
     assert rewrite_images(one) == 1
 
 
+@pytest.mark.parametrize("version", [17, 18])
+def test_images_of_sizes_at_run_time_are_normalised(tmp_path: Path, version: int) -> None:
+    from onnx.reference import ReferenceEvaluator
+
+    from tilewright.ir.onnx_images import rewrite_images
+
+    given, known = image(2, 4, 9, 7), {"s": floats(4), "b": floats(4)}
+    one = operation("InstanceNormalization", ["x", "s", "b"], given, known, version)
+    (expected,) = ReferenceEvaluator(one).run(None, given)
+    assert rewrite_images(one) == 0, "its sizes are known"
+    for place, name in ((0, "n"), (2, "h"), (3, "w")):
+        one.graph.input[0].type.tensor_type.shape.dim[place].dim_param = name
+        one.graph.output[0].type.tensor_type.shape.dim[place].dim_param = name
+    del one.graph.value_info[:]
+    found = numbers(tmp_path, one, given)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert rewrite_images(one) == 1
+
+
 @pytest.mark.parametrize("name", STAYS)
 def test_what_the_importer_takes_stays(name: str) -> None:
     from tilewright.ir.onnx_images import rewrite_images

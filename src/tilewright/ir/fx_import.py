@@ -21,6 +21,7 @@ from torch.export.graph_signature import ConstantArgument
 
 from tilewright.errors import UserError
 from tilewright.ir.importing import PARAMETER_SCOPE
+from tilewright.ir.torch_definitions import definitions
 
 # Ops that the compiler's torch dialect has no lowering for, or a worse one than for their parts.
 # Attention, convolutions, products and norms of whole layers stay what they are. The list is that
@@ -68,7 +69,8 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
         packet, _, overload = name.partition(".")
         op = getattr(aten, packet, None)
         ops.append(getattr(op, overload, op) if overload else op)
-    return program.run_decompositions(get_decompositions([op for op in ops if op is not None]))
+    table = get_decompositions([op for op in ops if op is not None])
+    return program.run_decompositions({**table, **definitions()})
 
 
 def import_exported(program: torch.export.ExportedProgram, path: Path) -> dict[str, torch.Tensor]:
@@ -97,12 +99,15 @@ def import_exported(program: torch.export.ExportedProgram, path: Path) -> dict[s
             "compiled program cannot; have it change copies: x = x.clone()"
         )
     hooks, text = _import(program)
-    others = _unknown_ops(text)
-    if others:
-        # What the compiler's torch dialect does not know is taken apart by PyTorch, if it can.
-        table = {k: v for k, v in core_aten_decompositions().items() if str(k) in others}
+    known, before = core_aten_decompositions(), set[str]()
+    while (others := _unknown_ops(text)) - before:
+        # What the compiler's torch dialect does not know is taken apart by PyTorch, if it can; and
+        # so is what it makes of it.
+        before |= others
+        table = {k: v for k, v in known.items() if str(k) in others}
         if table:
-            hooks, text = _import(program.run_decompositions(table))
+            program = program.run_decompositions({**table, **definitions()})
+            hooks, text = _import(program)
     path.write_bytes(text.get_asm(binary=True, enable_debug_info=False))
     return hooks.weights
 

@@ -1,17 +1,20 @@
 """Operations on images of an ONNX model that IREE's importer gets wrong or does not take.
 
-IREE 3.13 gives other numbers for a `GridSample` and for an `AveragePool` whose last windows reach
-beyond its padding, does not compile a transposed convolution of single channels, nor one that takes
-more off one side or asks for the usual padding by name, nor a `Pad` that takes away or mirrors one
-side alone, and refuses `Col2Im`. They are written by other operations:
+IREE 3.13 gives other numbers for a `GridSample`, for an `AveragePool` whose last windows reach
+beyond its padding, and for an `InstanceNormalization` of sizes that are known at run time only. It
+does not compile a transposed convolution of single channels, nor one that takes more off one side
+or asks for the usual padding by name, nor a `Pad` that takes away or mirrors one side alone, and
+refuses `Col2Im`. They are written by other operations:
 
-    GridSample       the pixels about a place, gathered, by their distances from it
-    AveragePool      the padding by zeros first, of which then all counts
-    ConvTranspose    of a channel by itself: what falls on each of the places between two pixels is
-                     a convolution of its own; their results take turns, as in DepthToSpace.
-                     Otherwise what is taken off one side alone is taken off the result
-    Pad              a slice, or parts of the image backwards beside it
-    Col2Im           a transposed convolution with filters of a single one
+    GridSample             the pixels about a place, gathered, by their distances from it
+    AveragePool            the padding by zeros first, of which then all counts
+    InstanceNormalization  means, and what is apart from them
+    ConvTranspose          of a channel by itself: what falls on each of the places between two
+                           pixels is a convolution of its own; their results take turns, as in
+                           DepthToSpace. Otherwise what is taken off one side alone is taken off
+                           the result
+    Pad                    a slice, or parts of the image backwards beside it
+    Col2Im                 a transposed convolution with filters of a single one
 
 The formulas are those of ONNX's own definitions.
 """
@@ -36,8 +39,8 @@ from tilewright.ir.onnx_graphs import (
     version_of,
 )
 
-# `Pad` and `Clip` have what they need as inputs since this version.
-_OLDEST = 11
+# `Pad` and `Clip` have what they need as inputs since this version, and `ReduceMean`.
+_OLDEST, _AXES_ARE_READ = 11, 18
 _BACKWARDS, _TO_THE_END = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _SAME = ("SAME_UPPER", "SAME_LOWER")
 
@@ -55,7 +58,7 @@ def rewrite_images(model: onnx.ModelProto) -> int:
     graph = model.graph
     if version_of(model) < _OLDEST or not any(one.op_type in _WRITERS for one in graph.node):
         return 0
-    images = _Images(shapes_of(model), constants_of(graph))
+    images = _Images(version_of(model), shapes_of(model), constants_of(graph))
 
     def write(node: onnx.NodeProto, build: GraphBuild) -> bool:
         if node.domain or node.op_type not in _WRITERS:
@@ -69,8 +72,8 @@ def rewrite_images(model: onnx.ModelProto) -> int:
 class _Images:
     """What writes operations, with what is known of a model's values."""
 
-    def __init__(self, shapes: Shapes, known: Mapping[str, onnx.TensorProto]) -> None:
-        self._shapes, self._known = shapes, known
+    def __init__(self, version: int, shapes: Shapes, known: Mapping[str, onnx.TensorProto]) -> None:
+        self._version, self._shapes, self._known = version, shapes, known
 
     def _sizes(self, name: str) -> list[int | None]:
         return self._shapes.get(name, (0, []))[1]
@@ -146,6 +149,27 @@ class _Images:
                 parts.append(_backwards(build, image, axis, size - 2, size - 2 - ends[axis]))
             image = build.op("Concat", *parts, axis=axis)
         build.op("Identity", image, to=node.output[0])
+        return True
+
+    def instances(self, node: onnx.NodeProto, given: dict[str, Any], build: GraphBuild) -> bool:
+        """A normalisation of images whose sizes are not all known."""
+        sizes = self._sizes(node.input[0])
+        if None not in sizes:
+            return False
+        axes = list(range(2, len(sizes)))
+
+        def mean(value: str) -> str:
+            if self._version < _AXES_ARE_READ:
+                return build.op("ReduceMean", value, axes=axes)
+            return build.op("ReduceMean", value, build.constant(np.array(axes, np.int64)))
+
+        apart = build.op("Sub", node.input[0], mean(node.input[0]))
+        dtype = helper.tensor_dtype_to_np_dtype(self._shapes[node.input[0]][0])
+        least = build.constant(np.asarray(given.get("epsilon", 1e-5), dtype))
+        spread = build.op("Add", mean(build.op("Mul", apart, apart)), least)
+        scale, bias = (build.reshaped(one, (-1, *(1 for _ in axes))) for one in node.input[1:3])
+        times = build.op("Div", scale, build.op("Sqrt", spread))
+        build.op("Add", build.op("Mul", apart, times), bias, to=node.output[0])
         return True
 
     # -- transposed convolutions ---------------------------------------------------------------
@@ -247,8 +271,9 @@ class _Images:
             near.append(_near(build, at, size, mode == "nearest", beyond == "zeros"))
         total = ""
         for (column, of_column), (row, of_row) in product(*near):
-            above = build.op("Mul", row, build.constant(np.float32(area[1])))
-            index = build.cast(build.op("Add", above, column), onnx.TensorProto.INT64)
+            row, column = (build.cast(one, onnx.TensorProto.INT64) for one in (row, column))
+            above = build.op("Mul", row, build.constant(np.int64(area[1])))
+            index = build.op("Add", above, column)
             if count == 1:
                 index = build.reshaped(index, (rows * columns,))
                 pixel = build.op("Gather", flat, index, axis=2)
@@ -269,6 +294,7 @@ _WRITERS = {
     "Col2Im": _Images.columns,
     "ConvTranspose": _Images.transposed,
     "GridSample": _Images.grid,
+    "InstanceNormalization": _Images.instances,
     "Pad": _Images.pad,
 }
 

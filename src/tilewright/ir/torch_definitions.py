@@ -1,0 +1,216 @@
+"""Operations of PyTorch that IREE's importer gets wrong or does not take, by others.
+
+IREE 3.13 gives other numbers for `grid_sampler`, and does not compile instances that are normalised
+without weights, `prelu` with a weight for each channel, `logsumexp`, `fmod` by a number, `cdist`,
+`col2im`, padding that goes around, takes elements away or mirrors one side alone, padding to the
+same size for filters of an even one, and transposed convolutions of single channels. What they are
+is said here in operations that it takes; the formulas are PyTorch's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch._decomp import get_decompositions
+
+_aten = torch.ops.aten
+
+
+def definitions() -> dict[Any, Callable[..., Any]]:
+    """What `run_decompositions` takes: by the operation, what computes the same of its operands, or
+    returns `NotImplemented` where it is to stay."""
+    found: dict[Any, Callable[..., Any]] = dict(
+        get_decompositions([_aten.logsumexp, _aten.grid_sampler_2d])
+    )
+    found[_aten.grid_sampler.default] = _grid_sampler
+    found[_aten.instance_norm.default] = _instance_norm
+    found[_aten.prelu.default] = _prelu
+    found[_aten.fmod.Scalar] = _fmod
+    found[_aten.cdist.default] = found[_aten._cdist_forward.default] = _cdist
+    found[_aten.constant_pad_nd.default] = _constant_pad
+    found[_aten.pad.default] = _pad
+    for rank in (1, 2, 3):
+        found[getattr(_aten, f"reflection_pad{rank}d").default] = _reflection_pad
+        found[getattr(_aten, f"conv{rank}d").padding] = _same
+    found[_aten.col2im.default] = _col2im
+    found[_aten.conv_transpose1d.default] = _transposed
+    found[_aten.conv_transpose2d.input] = _transposed
+    return found
+
+
+def _grid_sampler(x: Any, grid: Any, mode: int, beyond: int, corners: bool) -> Any:
+    if x.dim() != 4:
+        return NotImplemented
+    return _aten.grid_sampler_2d(x, grid, mode, beyond, corners)
+
+
+def _instance_norm(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    var: Any,
+    of_instance: bool,
+    momentum: float,
+    eps: float,
+    cudnn: bool,
+) -> Any:
+    shape = [1, -1, *(1 for _ in range(x.dim() - 2))]
+    if of_instance or mean is None:
+        axes = list(range(2, x.dim()))
+        apart = x - x.mean(axes, keepdim=True)
+        y = apart * torch.rsqrt((apart * apart).mean(axes, keepdim=True) + eps)
+    else:
+        y = (x - mean.reshape(shape)) * torch.rsqrt(var.reshape(shape) + eps)
+    y = y if weight is None else y * weight.reshape(shape)
+    return y if bias is None else y + bias.reshape(shape)
+
+
+def _prelu(x: Any, weight: Any) -> Any:
+    if weight.numel() > 1:
+        weight = weight.reshape([-1 if axis == 1 else 1 for axis in range(x.dim())])
+    return torch.where(x > 0, x, weight * x)
+
+
+def _fmod(x: Any, by: float) -> Any:
+    # Integers round towards zero another way.
+    return x - torch.trunc(x / by) * by if x.is_floating_point() else NotImplemented
+
+
+def _cdist(a: Any, b: Any, p: float = 2.0, mode: int | None = None) -> Any:
+    apart = (a.unsqueeze(-2) - b.unsqueeze(-3)).abs()
+    if p == 2:
+        return torch.sqrt((apart * apart).sum(-1))
+    if p == 1:
+        return apart.sum(-1)
+    if p == math.inf:
+        return apart.amax(-1)
+    return NotImplemented if p == 0 else (apart**p).sum(-1) ** (1 / p)
+
+
+def _constant_pad(x: Any, pads: Sequence[int], value: float = 0) -> Any:
+    if min(pads, default=0) >= 0:
+        return NotImplemented
+    for number, (begin, end) in enumerate(zip(pads[::2], pads[1::2], strict=True)):
+        axis = x.dim() - 1 - number
+        first, last = max(0, -begin), x.shape[axis] - max(0, -end)
+        x = x.narrow(axis, first, last - first)
+    return F.pad(x, [max(0, pad) for pad in pads], value=value)
+
+
+def _pad(x: Any, pads: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+    if mode == "constant":
+        return _constant_pad(x, pads, value or 0)
+    if mode == "circular" and min(pads) >= 0:
+        for number, (begin, end) in enumerate(zip(pads[::2], pads[1::2], strict=True)):
+            axis = x.dim() - 1 - number
+            parts = x.narrow(axis, x.shape[axis] - begin, begin), x, x.narrow(axis, 0, end)
+            x = torch.cat(parts, axis)
+        return x
+    return _reflection_pad(x, pads) if mode == "reflect" else NotImplemented
+
+
+def _reflection_pad(x: Any, pads: Sequence[int]) -> Any:
+    pairs = list(zip(pads[::2], pads[1::2], strict=True))
+    if min(pads) < 0 or all(bool(begin) is bool(end) for begin, end in pairs):
+        return NotImplemented
+    for number, (begin, end) in enumerate(pairs):
+        axis, size = x.dim() - 1 - number, x.shape[x.dim() - 1 - number]
+        before = x.narrow(axis, 1, begin).flip(axis)
+        behind = x.narrow(axis, size - 1 - end, end).flip(axis)
+        x = torch.cat([before, x, behind], axis)
+    return x
+
+
+def _same(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Sequence[int] = (1,),
+    padding: str = "valid",
+    dilation: Sequence[int] = (1,),
+    groups: int = 1,
+) -> Any:
+    """A convolution whose result is as large as its image, with filters of any size."""
+    kernel = list(weight.shape[2:])
+    dilations = list(dilation) * (len(kernel) if len(dilation) == 1 else 1)
+    whole = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
+    if padding != "same" or all(n % 2 == 0 for n in whole):
+        return NotImplemented
+    x = F.pad(x, [n for size in reversed(whole) for n in (size // 2, size - size // 2)])
+    convolve = (F.conv1d, F.conv2d, F.conv3d)[len(kernel) - 1]
+    return convolve(x, weight, bias, tuple(stride), 0, tuple(dilation), groups)
+
+
+def _col2im(
+    x: Any,
+    size: Sequence[int],
+    block: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> Any:
+    """Blocks of pixels, each added to the image at its place: a transposed convolution with filters
+    of a single one."""
+    places = math.prod(block)
+    whole = [
+        n + 2 * p - d * (k - 1) - 1
+        for n, p, d, k in zip(size, padding, dilation, block, strict=True)
+    ]
+    blocks = [n // s + 1 for n, s in zip(whole, stride, strict=True)]
+    rest = [n % s for n, s in zip(whole, stride, strict=True)]
+    channels = x.shape[-2] // places
+    ones = torch.eye(places, dtype=x.dtype).reshape(places, 1, *block).repeat(channels, 1, 1, 1)
+    y = x.reshape(-1, channels * places, *blocks)
+    y = F.conv_transpose2d(
+        y, ones, None, tuple(stride), tuple(padding), tuple(rest), channels, tuple(dilation)
+    )
+    return y if x.dim() == 3 else y.squeeze(0)
+
+
+def _transposed(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    more: Sequence[int] = (0,),
+    groups: int = 1,
+    dilation: Sequence[int] = (1,),
+) -> Any:
+    """A transposed convolution of channels by themselves: what falls on each of the places between
+    two elements is a convolution of its own; their results take turns (see `ir/onnx_images`)."""
+    rank = weight.dim() - 2
+
+    def each(given: Sequence[int]) -> list[int]:
+        return list(given) * rank if len(given) == 1 else list(given)
+
+    if x.dim() != rank + 2 or groups == 1 or weight.shape[0] != groups or max(dilation) > 1:
+        return NotImplemented
+    strides, pads, added = each(stride), each(padding), each(more)
+    kernel, area = list(weight.shape[2:]), list(x.shape[2:])
+    taps = [
+        -(-max(k, k + m - p) // s) for k, m, p, s in zip(kernel, added, pads, strides, strict=True)
+    ]
+    room = [n for t, s, k in zip(taps, strides, kernel, strict=True) for n in (t * s - k, 0)]
+    filters = F.pad(weight, room[::-1])
+    split = [n for pair in zip(taps, strides, strict=True) for n in pair]
+    filters = filters.reshape(groups, weight.shape[1], *split)
+    order = [*range(3, 3 + 2 * rank, 2), *range(2, 2 + 2 * rank, 2)]
+    filters = filters.permute(0, 1, *order).flip(list(range(2 + rank, 2 + 2 * rank)))
+    channels = groups * weight.shape[1]
+    filters = filters.reshape(channels * math.prod(strides), 1, *taps)
+    convolve = F.conv1d if rank == 1 else F.conv2d
+    y = convolve(x, filters, padding=[tap - 1 for tap in taps], groups=groups)
+    places = [n + t - 1 for n, t in zip(area, taps, strict=True)]
+    y = y.reshape(x.shape[0], channels, *strides, *places)
+    y = y.permute(0, 1, *(n for axis in range(rank) for n in (2 + rank + axis, 2 + axis)))
+    y = y.reshape(x.shape[0], channels, *(n * s for n, s in zip(places, strides, strict=True)))
+    for axis, pad in enumerate(pads):
+        size = (area[axis] - 1) * strides[axis] - 2 * pad + kernel[axis] + added[axis]
+        y = y.narrow(2 + axis, pad, size)
+    return y if bias is None else y + bias.reshape([1, -1, *(1 for _ in range(rank))])

@@ -1,0 +1,115 @@
+"""What IREE's importer gets wrong or does not take of PyTorch has the numbers that PyTorch has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip(
+    "torch", reason="PyTorch is not installed: pip install 'tilewright[torch]'"
+)
+
+import torch.nn.functional as F  # noqa: E402
+from compiled_onnx import FLAGS  # noqa: E402
+
+from tilewright.ir.fx_import import decomposed, import_exported  # noqa: E402
+
+
+def random(*shape: int) -> Any:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, generator=generator)
+
+
+def image() -> Any:
+    return random(1, 4, 12, 10)
+
+
+class Called(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, *inputs: Any) -> Any:
+        return self._function(*inputs)
+
+
+Case = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def sampled(**how: Any) -> Case:
+    return lambda x, at: F.grid_sample(x, at, **how), (random(2, 3, 7, 5), random(2, 4, 6, 2))
+
+
+def padded(*pads: int, mode: str = "constant") -> Case:
+    return lambda x: F.pad(x, pads, mode=mode), (image(),)
+
+
+def transposed(*filters: int, **how: Any) -> Case:
+    return lambda x, w: F.conv_transpose2d(x, w, groups=4, **how), (image(), random(*filters))
+
+
+def folded(block: int, *given: int, **how: Any) -> Case:
+    return lambda x: F.fold(x, (12, 10), block, **how), (random(*given),)
+
+
+CASES: dict[str, Case] = {
+    "places between pixels": sampled(align_corners=False),
+    "the nearest pixels, at the edge": sampled(
+        mode="nearest", padding_mode="border", align_corners=False
+    ),
+    "mirrored places": sampled(padding_mode="reflection", align_corners=True),
+    "instances": (lambda x: F.instance_norm(x), (image(),)),
+    "instances, weighted": (
+        lambda x, w, b: F.instance_norm(x, weight=w, bias=b),
+        (image(), random(4), random(4)),
+    ),
+    "a slope for each channel": (F.prelu, (image(), random(4))),
+    "one slope": (F.prelu, (image(), random(1))),
+    "a sum of exponentials": (lambda x: x.logsumexp(2), (image(),)),
+    "rests": (lambda x: torch.fmod(x, 0.7), (image(),)),
+    "distances": (torch.cdist, (random(1, 5, 8), random(1, 6, 8))),
+    "distances along axes": (lambda a, b: torch.cdist(a, b, 1.0), (random(5, 8), random(6, 8))),
+    "elements taken away": padded(-1, 2, 0, -1),
+    "mirrored on one side": padded(1, 2, 3, 0, mode="reflect"),
+    "around": padded(1, 2, 2, 1, mode="circular"),
+    "as large as the image": (
+        lambda x, w: F.conv2d(x, w, padding="same", dilation=(1, 3)),
+        (image(), random(6, 4, 4, 2)),
+    ),
+    "single channels": transposed(4, 1, 4, 4, stride=2, padding=1),
+    "more at their ends": transposed(
+        4, 2, 3, 2, stride=(2, 3), padding=(1, 0), output_padding=(1, 2)
+    ),
+    "single channels of a line": (
+        lambda x, w, b: F.conv_transpose1d(x, w, b, stride=2, padding=1, groups=4),
+        (random(2, 4, 20), random(4, 1, 4), random(4)),
+    ),
+    "blocks side by side": folded(2, 2, 16, 30, stride=2),
+    "blocks over each other": folded(3, 1, 36, 30, stride=2, padding=1),
+    "volumes made larger": (lambda x: F.interpolate(x, scale_factor=2.0), (random(1, 4, 4, 5, 6),)),
+    "cubic": (
+        lambda x: F.interpolate(x, size=(17, 23), mode="bicubic", align_corners=False),
+        (image(),),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_compiled_numbers_are_those_of_pytorch(tmp_path: Path, name: str) -> None:
+    from iree import runtime
+    from iree.compiler.tools import compile_file
+
+    function, inputs = CASES[name]
+    module = Called(function).eval()
+    program = tmp_path / "net.mlir"
+    import_exported(decomposed(torch.export.export(module, inputs)), program)
+    compiled = compile_file(str(program), input_type="auto", extra_args=FLAGS)
+    loaded = runtime.load_vm_flatbuffer(compiled, driver="local-sync")
+    found = loaded["main"](*(one.numpy() for one in inputs)).to_host()
+    expected = module(*inputs).numpy()
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

@@ -47,14 +47,18 @@ from tuned_samples import matmul
 
 
 def measured(
-    tmp_path: Path, benchmark: PlayedBenchmark, pool: PlayedPool | None = None, program_s=1.0
+    tmp_path: Path,
+    benchmark: PlayedBenchmark,
+    pool: PlayedPool | None = None,
+    program_s: float = 1.0,
+    compiles: bool = True,
 ) -> tuple[Any, PlayedPool, list[Any]]:
     pool = pool or PlayedPool()
     with Database.open(tmp_path / "t.db") as store:
         context, events = played_context(tmp_path, store, benchmark, pool)
         prepared = played_variant(*(played_task(tmp_path, name) for name in ("a", "b")))
         prepared.tasks[1].count = 3
-        measure_defaults(context, prepared, program_s)
+        measure_defaults(context, prepared, program_s, compiles=compiles)
     return prepared, pool, events
 
 
@@ -78,6 +82,7 @@ def test_dispatches_that_take_longer_alone_than_the_program_are_the_whole(tmp_pa
     assert [round(t.share, 3) for t in prepared.tasks] == [0.75, 0.25]
 
 
+@pytest.mark.parametrize("compiles", [True, False])
 @pytest.mark.parametrize(
     ("failure", "where"),
     [
@@ -87,18 +92,20 @@ def test_dispatches_that_take_longer_alone_than_the_program_are_the_whole(tmp_pa
     ],
 )
 def test_a_default_that_fails_is_skipped_and_says_why(
-    tmp_path: Path, failure: WorkerFailure, where: str
+    tmp_path: Path, failure: WorkerFailure, where: str, compiles: bool
 ) -> None:
     time = of("a", failure if where == "time" else 1e-3, 1e-3)
     verify = of("a", failure if where == "verify" else [RIGHT], [RIGHT])
     pool = PlayedPool({"a": failure} if where == "compile" else {})
-    prepared, _, _ = measured(tmp_path, PlayedBenchmark(time, verify), pool)
+    played = PlayedBenchmark(time, verify)
+    prepared, _, _ = measured(tmp_path, played, pool, compiles=compiles)
     assert [t.name for t in prepared.tasks] == ["b"]
     (skipped,) = prepared.skipped
     assert (skipped.name, skipped.reason) == ("a", f"does not run alone: {failure.message}")
-    # Only what does not compile is something that a kernel has to take the place of.
-    assert [t.name for t in prepared.untimed] == (["a"] if where == "compile" else [])
-    assert prepared.is_stuck is (where == "compile"), "there is no kernel for it"
+    # A kernel has to take the place of what does not compile, unless the program does.
+    stuck = where == "compile" and not compiles
+    assert [t.name for t in prepared.untimed] == (["a"] if stuck else [])
+    assert prepared.is_stuck is stuck, "there is no kernel for it"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from played_run import played_context, played_task, played_variant
 
-from tilewright.errors import UserError
+from tilewright.errors import TRACEBACK, UserError
 from tilewright.store import Database
 from tilewright.tuning import starts
 from tilewright.tuning.deadlines import Deadlines
@@ -50,6 +50,17 @@ def test_no_more_is_compiled_at_once_than_there_is_time_to_try(
     assert _batch(context, 0) == 5, "ten seconds are left to the search"
     context.deadlines.took("trying a candidate", 900.0, 1)
     assert _batch(context, 0) == 2, "one for each core"
+
+
+class Layout(str):
+    """One that has been read, by its name."""
+
+    def __new__(cls, name: str, stuck: bool = False) -> Layout:
+        made = super().__new__(cls, name)
+        made.is_stuck = stuck
+        return made
+
+    is_stuck: bool
 
 
 @pytest.mark.parametrize(
@@ -386,3 +397,42 @@ def test_a_layout_that_the_user_did_not_name_is_not_begun(
     stages: Any = None
     make_starts(programs, stages, stages, played_variant(), StartPlan([CHANNELS_LAST]))
     assert asked == ["channels-last"]
+
+
+def test_a_fault_in_one_layout_does_not_cost_the_others(
+    tmp_path: Path, store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, _ = played_context(tmp_path, store)
+    monkeypatch.delenv(TRACEBACK)
+
+    def start(_: Any, __: Any, ___: Any, prepared: Any, ____: int) -> Any:
+        if prepared == "channels-last":
+            raise ZeroDivisionError("no lanes")
+        return f"{prepared} with kernels"
+
+    monkeypatch.setattr(starts, "_prepare", lambda *given: Layout(given[-1].name))
+    monkeypatch.setattr(starts, "_start", start)
+    programs: Any = SimpleNamespace(context=context)
+    stages: Any = None
+    plan = StartPlan([CHANNELS_LAST, DEFAULT_VARIANT])
+    made: Any = make_starts(programs, stages, stages, played_variant(), plan)
+    assert made == ["default with kernels"]
+    (note,) = context.notes
+    assert note.startswith("making a program with kernels of channels-last ended before its end")
+    assert "ZeroDivisionError: no lanes at test_starts.py:" in note
+
+
+def test_a_layout_in_which_nothing_can_take_the_place_of_what_does_not_compile_is_left_out(
+    tmp_path: Path, store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, _ = played_context(tmp_path, store)
+    monkeypatch.setattr(starts, "_prepare", lambda *given: Layout(given[-1].name, stuck=True))
+    programs: Any = SimpleNamespace(context=context)
+    outcome: Any = SimpleNamespace(variants={})
+    stages: Any = None
+    assert (
+        make_starts(programs, stages, outcome, played_variant(), StartPlan([CHANNELS_LAST])) == []
+    )
+    assert outcome.variants == {
+        "channels-last with kernels": "a dispatch does not compile, and there is no kernel for it"
+    }

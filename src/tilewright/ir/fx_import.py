@@ -99,12 +99,12 @@ def import_exported(program: torch.export.ExportedProgram, path: Path) -> dict[s
             "compiled program cannot; have it change copies: x = x.clone()"
         )
     hooks, text = _import(program)
-    known, before = core_aten_decompositions(), set[str]()
+    before: set[str] = set()
     while (others := _unknown_ops(text)) - before:
         # What the compiler's torch dialect does not know is taken apart by PyTorch, if it can; and
         # so is what it makes of it.
         before |= others
-        table = {k: v for k, v in known.items() if str(k) in others}
+        table = {k: v for k, v in core_aten_decompositions().items() if str(k) in others}
         if table:
             program = program.run_decompositions({**table, **definitions()})
             hooks, text = _import(program)

@@ -233,7 +233,8 @@ class _Images:
         channels = sizes[1] // places
         first = -1 if sizes[0] is None else sizes[0]
         value = build.reshaped(node.input[0], (first, sizes[1], *blocks))
-        ones = np.zeros((channels, places, 1, places), np.float32)
+        dtype = helper.tensor_dtype_to_np_dtype(self._shapes[node.input[0]][0])
+        ones = np.zeros((channels, places, 1, places), dtype)
         ones[:, np.arange(places), 0, np.arange(places)] = 1
         build.op(
             "ConvTranspose",
@@ -257,7 +258,8 @@ class _Images:
         mode = given.get("mode", b"bilinear").decode()
         if len(sizes) != 4 or len(places) != 4 or mode not in ("bilinear", "linear", "nearest"):
             return False
-        if None in sizes or None in places or self._shapes[image][0] != onnx.TensorProto.FLOAT:
+        kinds = {self._shapes[image][0], self._shapes[grid][0]}
+        if None in sizes or None in places or kinds != {onnx.TensorProto.FLOAT}:
             return False
         count, channels, *area = [size or 0 for size in sizes]
         rows, columns = places[1] or 0, places[2] or 0

@@ -93,10 +93,9 @@ def _cdist(a: Any, b: Any, p: float = 2.0, mode: int | None = None) -> Any:
 
 
 def _constant_pad(x: Any, pads: Sequence[int], value: float = 0) -> Any:
-    if min(pads, default=0) >= 0:
+    if not _are_known(pads) or min(pads, default=0) >= 0:
         return NotImplemented
-    for number, (begin, end) in enumerate(zip(pads[::2], pads[1::2], strict=True)):
-        axis = x.dim() - 1 - number
+    for axis, begin, end in _around(x, pads):
         first, last = max(0, -begin), x.shape[axis] - max(0, -end)
         x = x.narrow(axis, first, last - first)
     return F.pad(x, [max(0, pad) for pad in pads], value=value)
@@ -105,23 +104,30 @@ def _constant_pad(x: Any, pads: Sequence[int], value: float = 0) -> Any:
 def _pad(x: Any, pads: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
     if mode == "constant":
         return _constant_pad(x, pads, value or 0)
-    if mode == "circular" and min(pads) >= 0:
-        for number, (begin, end) in enumerate(zip(pads[::2], pads[1::2], strict=True)):
-            axis = x.dim() - 1 - number
+    if mode == "circular" and _are_known(pads) and min(pads) >= 0:
+        for axis, begin, end in _around(x, pads):
             parts = x.narrow(axis, x.shape[axis] - begin, begin), x, x.narrow(axis, 0, end)
             x = torch.cat(parts, axis)
         return x
     return _reflection_pad(x, pads) if mode == "reflect" else NotImplemented
 
 
+def _are_known(pads: Sequence[Any]) -> bool:
+    return all(isinstance(one, int) for one in pads)
+
+
+def _around(x: Any, pads: Sequence[int]) -> list[tuple[int, int, int]]:
+    """The axes that get padding, each with how much before and behind it."""
+    pairs = zip(pads[::2], pads[1::2], strict=True)
+    return [(x.dim() - 1 - n, *pair) for n, pair in enumerate(pairs) if any(pair)]
+
+
 def _reflection_pad(x: Any, pads: Sequence[int]) -> Any:
-    pairs = list(zip(pads[::2], pads[1::2], strict=True))
-    if min(pads) < 0 or all(bool(begin) is bool(end) for begin, end in pairs):
+    if not _are_known(pads) or min(pads) < 0 or all(all(pair) for _, *pair in _around(x, pads)):
         return NotImplemented
-    for number, (begin, end) in enumerate(pairs):
-        axis, size = x.dim() - 1 - number, x.shape[x.dim() - 1 - number]
+    for axis, begin, end in _around(x, pads):
         before = x.narrow(axis, 1, begin).flip(axis)
-        behind = x.narrow(axis, size - 1 - end, end).flip(axis)
+        behind = x.narrow(axis, x.shape[axis] - 1 - end, end).flip(axis)
         x = torch.cat([before, x, behind], axis)
     return x
 

@@ -64,6 +64,8 @@ def measure_defaults(
     prepared: PreparedVariant,
     program_s: float,
     within_s: float | None = None,
+    *,
+    compiles: bool = True,
 ) -> None:
     """Time every task as the compiler configures it, and rank the tasks by share of the program.
 
@@ -77,6 +79,8 @@ def measure_defaults(
         program_s: seconds of the whole program.
         within_s: seconds for making what is measured, where less than the limit leaves for it; half
             as many are there for timing it.
+        compiles: whether the program is known to compile. If not, what does not compile alone is
+            taken for what would not in the program: such tasks are `uncompilable`.
     """
     begin = time.monotonic()
     end = context.deadlines.measured_by()
@@ -108,6 +112,8 @@ def measure_defaults(
     if left := sum(task.failure == NO_TIME for task in prepared.tasks):
         some = f"{left} of {len(prepared.tasks)} dispatches and sites"
         context.note(f"{some} are not measured: there is no time for it (--time-limit)")
+    for task in prepared.tasks:
+        task.uncompilable &= not compiles
     for task in [t for t in prepared.tasks if t.failure or t.default_s is None]:
         late = task.failure == NO_TIME
         why = NO_TIME if late else f"does not run alone: {task.failure}"

@@ -198,7 +198,7 @@ def _prepare(
         left = _left_s(context, _planned(context, prepared))
         within = None if left is None else _TO_MEASURE * left
         default_s = outcome.default_s if prepared is first else 0.0
-        measure_defaults(context, prepared, default_s, within)
+        measure_defaults(context, prepared, default_s, within, compiles=prepared is first)
     # The compiler's own come first, in whatever order they are measured.
     outcome.prepared.insert(0 if prepared is first else len(outcome.prepared), prepared)
     return prepared

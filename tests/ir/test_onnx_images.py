@@ -175,6 +175,26 @@ def test_images_of_sizes_at_run_time_are_normalised(tmp_path: Path, version: int
     assert rewrite_images(one) == 1
 
 
+@pytest.mark.parametrize(("kernel", "count"), [(3, 1), (2, 0)])
+def test_windows_that_may_begin_in_the_padding_of_an_unknown_image_stay(
+    tmp_path: Path, kernel: int, count: int
+) -> None:
+    from onnx.reference import ReferenceEvaluator
+
+    from tilewright.ir.onnx_images import rewrite_images
+
+    case = averaged(kernel_shape=[kernel] * 2, strides=[2, 2], pads=[1] * 4)
+    one, given = model(case), case[1]
+    (expected,) = ReferenceEvaluator(one).run(None, given)
+    for value in (one.graph.input[0], one.graph.output[0]):
+        for place, name in ((2, "h"), (3, "w")):
+            value.type.tensor_type.shape.dim[place].dim_param = name
+    del one.graph.value_info[:]
+    if count:
+        np.testing.assert_allclose(numbers(tmp_path, one, given), expected, rtol=1e-5, atol=1e-5)
+    assert rewrite_images(one) == count
+
+
 @pytest.mark.parametrize("name", STAYS)
 def test_what_the_importer_takes_stays(name: str) -> None:
     from tilewright.ir.onnx_images import rewrite_images

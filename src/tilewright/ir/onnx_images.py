@@ -96,12 +96,13 @@ class _Images:
             d * (k - 1) for d, k in zip(given.get("dilations", [1] * rank), kernel, strict=True)
         ]
         for axis, size in enumerate(self._sizes(node.input[0])[2:] if any(pads) else []):
-            if size is None:
-                return False
+            # The last window may begin in the padding, where there is none; of a size that is not
+            # known it never does where the padding is too narrow for it.
             begin, end = pads[axis], pads[rank + axis]
-            windows = -(-(size + begin + end - reach[axis] - 1) // strides[axis])
-            if windows * strides[axis] >= size + begin:
-                # The last one would begin in the padding, where there is none.
+            if size is None and end + strides[axis] < reach[axis] + 2:
+                continue
+            windows = -(-((size or 0) + begin + end - reach[axis] - 1) // strides[axis])
+            if size is None or windows * strides[axis] >= size + begin:
                 return False
         image = node.input[0]
         if any(pads):

@@ -24,6 +24,10 @@ def random(*shape: int) -> Any:
     return torch.randn(shape, generator=generator)
 
 
+def whole(*shape: int) -> Any:
+    return (random(*shape) * 100).to(torch.int32)
+
+
 def image() -> Any:
     return random(1, 4, 12, 10)
 
@@ -91,6 +95,23 @@ CASES: dict[str, Case] = {
     "blocks side by side": folded(2, 2, 16, 30, stride=2),
     "blocks over each other": folded(3, 1, 36, 30, stride=2, padding=1),
     "volumes made larger": (lambda x: F.interpolate(x, scale_factor=2.0), (random(1, 4, 4, 5, 6),)),
+    "one mean of each channel": (lambda x: F.adaptive_avg_pool2d(x, 1), (image(),)),
+    "means of equal windows": (lambda x: F.adaptive_avg_pool2d(x, (3, 5)), (image(),)),
+    "means of windows of their own": (lambda x: F.adaptive_avg_pool2d(x, (5, 3)), (image(),)),
+    "means of an image of that size": (lambda x: F.adaptive_avg_pool2d(x, (12, 10)), (image(),)),
+    "means of more than there is": (lambda x: F.adaptive_avg_pool1d(x, 13), (random(4, 9),)),
+    "means of volumes": (
+        lambda x: F.adaptive_avg_pool3d(x, (2, 3, 2)),
+        (random(1, 4, 4, 5, 6),),
+    ),
+    "largest of equal windows": (lambda x: F.adaptive_max_pool2d(x, (3, 5)), (image(),)),
+    "largest of windows of their own": (lambda x: F.adaptive_max_pool2d(x, (5, 3)), (image(),)),
+    "where the largest are": (
+        lambda x: F.adaptive_max_pool2d(x, (5, 3), return_indices=True)[1],
+        (image(),),
+    ),
+    "bits of both": (lambda a, b: (a & b) | (a ^ 5), (whole(4, 5), whole(4, 5))),
+    "both conditions": (lambda x: torch.where((x > 0) & (x < 1), x, -x), (image(),)),
     "cubic": (
         lambda x: F.interpolate(x, size=(17, 23), mode="bicubic", align_corners=False),
         (image(),),
@@ -113,3 +134,9 @@ def test_the_compiled_numbers_are_those_of_pytorch(tmp_path: Path, name: str) ->
     expected = module(*inputs).numpy()
     assert found.shape == expected.shape
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, (3, 5), (5, 3)])
+def test_pooling_to_a_size_does_not_ask_of_each_element_where_it_belongs(size: Any) -> None:
+    program = torch.export.export(Called(lambda x: F.adaptive_avg_pool2d(x, size)), (image(),))
+    assert not any("adaptive" in str(node.target) for node in decomposed(program).graph.nodes)

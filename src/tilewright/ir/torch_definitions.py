@@ -1,16 +1,19 @@
-"""Operations of PyTorch that IREE's importer gets wrong or does not take, by others.
+"""Operations of PyTorch that IREE's importer gets wrong, does not take or makes slow, by others.
 
 IREE 3.13 gives other numbers for `grid_sampler`, and does not compile instances that are normalised
 without weights, `prelu` with a weight for each channel, `logsumexp`, `fmod` by a number, `cdist`,
-`col2im`, padding that goes around, takes elements away or mirrors one side alone, padding to the
-same size for filters of an even one, and transposed convolutions of single channels. What they are
-is said here in operations that it takes; the formulas are PyTorch's own.
+`col2im`, `&` of tensors, padding that goes around, takes elements away or mirrors one side alone,
+padding to the same size for filters of an even one, and transposed convolutions of single channels.
+Pooling to a given size it has ask of each element and each result whether they belong together,
+hundreds of times the work of a mean. What they are is said here in operations that it takes; the
+formulas are PyTorch's own.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,10 +39,84 @@ def definitions() -> dict[Any, Callable[..., Any]]:
     for rank in (1, 2, 3):
         found[getattr(_aten, f"reflection_pad{rank}d").default] = _reflection_pad
         found[getattr(_aten, f"conv{rank}d").padding] = _same
+        found[getattr(_aten, f"adaptive_avg_pool{rank}d").default] = _adaptive_mean
+        found[getattr(_aten, f"adaptive_max_pool{rank}d").default] = _adaptive_maximum
+    for name in ("and", "or", "xor"):
+        of_bits = getattr(torch, f"bitwise_{name}")
+        found[getattr(_aten, f"__{name}__").Tensor] = of_bits
+        for op in (getattr(_aten, f"__{name}__"), getattr(_aten, f"bitwise_{name}")):
+            found[op.Scalar] = partial(_of_bits, of_bits)
     found[_aten.col2im.default] = _col2im
     found[_aten.conv_transpose1d.default] = _transposed
     found[_aten.conv_transpose2d.input] = _transposed
     return found
+
+
+def _of_bits(both: Callable[..., Any], x: Any, number: int) -> Any:
+    return both(x, torch.zeros_like(x) + number)
+
+
+def _adaptive_mean(x: Any, size: Sequence[int]) -> Any:
+    axes = range(x.dim() - len(size), x.dim())
+    if all(n == 1 for n in size):
+        return x.mean(list(axes), keepdim=True)
+    if not _are_known([*size, *(x.shape[axis] for axis in axes)]):
+        return NotImplemented
+    windows = _equal_windows(x, size)
+    if windows is not None and max(windows) == 1:
+        return x.clone()
+    if windows is not None:
+        pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[len(size) - 1]
+        return pool(x, windows, windows)
+    # The mean of a box is that of the means along its axes, each a product with a matrix.
+    for axis, n in zip(axes, size, strict=True):
+        begin, end = _windows(x.shape[axis], n, x.device)
+        place = torch.arange(x.shape[axis], device=x.device)
+        share = ((place >= begin) & (place < end)).to(x.dtype) / (end - begin).to(x.dtype)
+        x = (x.transpose(axis, -1) @ share.transpose(0, 1)).transpose(axis, -1)
+    return x
+
+
+def _adaptive_maximum(x: Any, size: Sequence[int]) -> Any:
+    first, rank = x.dim() - len(size), len(size)
+    area = list(x.shape[first:])
+    if not _are_known([*size, *area]):
+        return NotImplemented
+    windows = _equal_windows(x, size)
+    if windows is not None:
+        pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1]
+        return pool(x, windows, windows, return_indices=True)
+    # Each window by itself, its last element again where others are larger.
+    y, places = x, list[Any]()
+    for axis, m, n in reversed(list(zip(range(first, x.dim()), area, size, strict=True))):
+        begin, end = _windows(m, n, x.device)
+        largest = max(((i + 1) * m + n - 1) // n - i * m // n for i in range(n))
+        place = torch.minimum(begin + torch.arange(largest, device=x.device), end - 1)
+        y = y.index_select(axis, place.flatten()).unflatten(axis, (n, largest))
+        places.insert(0, place)
+    order = [*range(first), *range(first, y.dim(), 2), *range(first + 1, y.dim(), 2)]
+    y = y.permute(order).flatten(first + rank)
+    within = y.argmax(-1)
+    index, step = torch.zeros_like(within), 1
+    for n, (m, place) in reversed(list(enumerate(zip(area, places, strict=True)))):
+        row = torch.arange(size[n], device=x.device).reshape([-1, *(1 for _ in size[n + 1 :])])
+        index = index + step * place[row, within % place.shape[1]]
+        within, step = within // place.shape[1], step * m
+    return y.amax(-1), index
+
+
+def _windows(m: int, n: int, device: Any) -> tuple[Any, Any]:
+    """Where the windows of a pooling of `m` elements to `n` begin and end, (n, 1) each."""
+    window = torch.arange(n, device=device).unsqueeze(1)
+    return window * m // n, ((window + 1) * m + n - 1) // n
+
+
+def _equal_windows(x: Any, size: Sequence[int]) -> list[int] | None:
+    """The windows of a pooling to that size where all are equally large and none overlap."""
+    area = list(x.shape[x.dim() - len(size) :])
+    if not _are_known([*size, *area]) or any(m % n for m, n in zip(area, size, strict=True)):
+        return None
+    return [m // n for m, n in zip(area, size, strict=True)]
 
 
 def _grid_sampler(x: Any, grid: Any, mode: int, beyond: int, corners: bool) -> Any:

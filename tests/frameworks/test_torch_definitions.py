@@ -110,6 +110,22 @@ CASES: dict[str, Case] = {
         lambda x: F.adaptive_max_pool2d(x, (5, 3), return_indices=True)[1],
         (image(),),
     ),
+    "the largest of many": (lambda x: torch.topk(x, 20)[0], (random(2, 700),)),
+    "where the smallest of many are": (
+        lambda x: torch.topk(x, 7, dim=1, largest=False)[1],
+        (random(2, 900, 3),),
+    ),
+    "the first of equal ones": (
+        lambda x: x.sort(dim=1, stable=True, descending=True)[1],
+        (whole(3, 40, 2) // 50,),
+    ),
+    "in their order": (lambda x: x.sort()[0], (random(3, 50),)),
+    "their order": (lambda x: x.argsort(1), (image(),)),
+    "the smallest but two": (lambda x: x.kthvalue(3, dim=2, keepdim=True)[0], (image(),)),
+    "largest of endless ones": (
+        lambda x: torch.topk(x, 40)[0],
+        (torch.where(random(1, 600) > 2, random(1, 600), -torch.inf),),
+    ),
     "bits of both": (lambda a, b: (a & b) | (a ^ 5), (whole(4, 5), whole(4, 5))),
     "both conditions": (lambda x: torch.where((x > 0) & (x < 1), x, -x), (image(),)),
     "cubic": (

@@ -4,8 +4,8 @@ What the importer gets wrong or does not know is said by other operations (`ir/o
 and `ir/onnx_images` for those on images), sizes that follow from known ones become constants
 (`ir/onnx_sizes`), recurrent layers are written as a product and a loop (`ir/onnx_recurrent`), zero
 points of integers are taken out of their products (`ir/onnx_zero_points`), quantised numbers are
-moved as the integers that they are (`ir/onnx_rearrangements`), and images are made larger by
-broadcasts (`ir/onnx_resizes`).
+moved as the integers that they are (`ir/onnx_rearrangements`), images are made larger by broadcasts
+(`ir/onnx_resizes`), and the largest of many are found by their ranks (`ir/onnx_orders`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from iree.compiler.tools.import_onnx.__main__ import main, parse_arguments
 
 from tilewright.ir.onnx_definitions import inline_composed, name_apart, rewrite_misread
 from tilewright.ir.onnx_images import rewrite_images
+from tilewright.ir.onnx_orders import rank_largest
 from tilewright.ir.onnx_rearrangements import move_integers
 from tilewright.ir.onnx_recurrent import split_recurrent
 from tilewright.ir.onnx_resizes import repeat_elements
@@ -41,6 +42,7 @@ def run(arguments: Sequence[str]) -> None:
             compute_sizes,
             rewrite_misread,
             rewrite_images,
+            rank_largest,
             name_apart,
             move_integers,
             repeat_elements,

@@ -5,8 +5,9 @@ without weights, `prelu` with a weight for each channel, `logsumexp`, `fmod` by 
 `col2im`, `&` of tensors, padding that goes around, takes elements away or mirrors one side alone,
 padding to the same size for filters of an even one, and transposed convolutions of single channels.
 Pooling to a given size it has ask of each element and each result whether they belong together,
-hundreds of times the work of a mean. What they are is said here in operations that it takes; the
-formulas are PyTorch's own.
+hundreds of times the work of a mean, and the first of many elements it finds by exchanging
+neighbours (`ir/ranks`). What they are is said here in operations that it takes; the formulas are
+PyTorch's own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch._decomp import get_decompositions
+
+from tilewright.ir.ranks import pieces
 
 _aten = torch.ops.aten
 
@@ -46,6 +49,12 @@ def definitions() -> dict[Any, Callable[..., Any]]:
         found[getattr(_aten, f"__{name}__").Tensor] = of_bits
         for op in (getattr(_aten, f"__{name}__"), getattr(_aten, f"bitwise_{name}")):
             found[op.Scalar] = partial(_of_bits, of_bits)
+    found[_aten.topk.default] = _topk
+    found[_aten.sort.default] = _sort
+    found[_aten.sort.stable] = _stable_sort
+    found[_aten.argsort.default] = lambda *given: _second(_sort(*given))
+    found[_aten.argsort.stable] = lambda *given, **how: _second(_stable_sort(*given, **how))
+    found[_aten.kthvalue.default] = _kthvalue
     found[_aten.col2im.default] = _col2im
     found[_aten.conv_transpose1d.default] = _transposed
     found[_aten.conv_transpose2d.input] = _transposed
@@ -117,6 +126,68 @@ def _equal_windows(x: Any, size: Sequence[int]) -> list[int] | None:
     if not _are_known([*size, *area]) or any(m % n for m, n in zip(area, size, strict=True)):
         return None
     return [m // n for m, n in zip(area, size, strict=True)]
+
+
+def _topk(x: Any, first: int, dim: int = -1, largest: bool = True, is_sorted: bool = True) -> Any:
+    if not x.dim() or not _are_known([first, x.shape[dim]]) or x.dtype == torch.bool:
+        return NotImplemented
+    found = _first(x.transpose(dim, -1), first, largest)
+    return tuple(one.transpose(dim, -1) for one in found)
+
+
+def _sort(x: Any, dim: int = -1, descending: bool = False) -> Any:
+    return _topk(x, x.shape[dim], dim, descending) if x.dim() else NotImplemented
+
+
+def _stable_sort(x: Any, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
+    return _sort(x, dim, descending)
+
+
+def _second(found: Any) -> Any:
+    return found if found is NotImplemented else found[1]
+
+
+def _kthvalue(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    found = _topk(x, k, dim, largest=False)
+    if found is NotImplemented:
+        return found
+    last = (one.narrow(dim, k - 1, 1) for one in found)
+    return tuple(one if keepdim else one.squeeze(dim) for one in last)
+
+
+def _first(x: Any, first: int, largest: bool) -> tuple[Any, Any]:
+    """The first elements along the last axis, in their order, and their places."""
+    rows = math.prod(size for size in x.shape[:-1] if isinstance(size, int))
+    if x.is_floating_point():
+        last = -math.inf if largest else math.inf
+    else:
+        last = torch.iinfo(x.dtype).min if largest else torch.iinfo(x.dtype).max
+    places = None
+    for size in pieces(x.shape[-1], first, rows):
+        count = x.shape[-1]
+        number = -(-count // size)
+        cut = F.pad(x, (0, number * size - count), value=last)
+        cut = cut.reshape(*x.shape[:-1], number, size)
+        at = _places(cut, min(first, size), largest)
+        x = cut.gather(-1, at).flatten(-2)
+        at = at + torch.arange(number, device=x.device).unsqueeze(-1) * size
+        # What was added at the end is never among the first, but has a place.
+        at = at.flatten(-2).clamp(max=count - 1)
+        places = at if places is None else places.gather(-1, at)
+    at = _places(x, first, largest)
+    return x.gather(-1, at), at if places is None else places.gather(-1, at)
+
+
+def _places(x: Any, first: int, largest: bool) -> Any:
+    """Where the first elements of each row are."""
+    place = torch.arange(x.shape[-1], dtype=torch.int32, device=x.device)
+    others, each = x.unsqueeze(-2), x.unsqueeze(-1)
+    before = others > each if largest else others < each
+    # Of equal ones the one that stands first is the first.
+    equal = torch.logical_and(others == each, place < place.unsqueeze(-1))
+    rank = torch.logical_or(before, equal).sum(-1, dtype=torch.int32).unsqueeze(-2)
+    is_it = rank == torch.arange(first, dtype=torch.int32, device=x.device).unsqueeze(-1)
+    return torch.where(is_it, place, 0).amax(-1).to(torch.int64)
 
 
 def _grid_sampler(x: Any, grid: Any, mode: int, beyond: int, corners: bool) -> Any:

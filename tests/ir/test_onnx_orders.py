@@ -1,0 +1,81 @@
+"""The largest of many in ONNX models: the numbers are NumPy's, and nothing is sorted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install 'tilewright[onnx]'")
+
+from compiled_onnx import numbers, operation  # noqa: E402
+
+from tilewright.ir.onnx_orders import rank_largest  # noqa: E402
+
+
+def some(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    values = np.random.default_rng(sum(shape)).standard_normal(shape) * 100
+    return values.astype(dtype)
+
+
+def largest(x: np.ndarray, first: int, version: int = 17, **how: Any) -> Any:
+    known = {"k": np.array([first])}
+    return operation("TopK", ["x", "k"], {"x": x}, known, version, ("y", "places"), **how)
+
+
+@pytest.mark.parametrize("version", [13, 18])
+@pytest.mark.parametrize(
+    ("x", "first", "axis", "most"),
+    [
+        (some(2, 700), 20, -1, True),
+        (some(2, 900, 3), 7, 1, False),
+        (some(4, 6), 6, 1, True),
+        (some(2, 700, dtype=np.int32), 9, -1, False),
+        (np.zeros((2, 40), np.float32), 5, 1, True),
+    ],
+)
+def test_the_numbers_are_those_of_a_sort(
+    tmp_path: Path, version: int, x: np.ndarray, first: int, axis: int, most: bool
+) -> None:
+    model = largest(x, first, version, axis=axis, largest=int(most))
+    order = np.argsort(-x if most else x, axis=axis, kind="stable")
+    places = order.take(range(first), axis=axis)
+    (tmp_path / "values").mkdir()
+    found = numbers(tmp_path / "values", model, {"x": x})
+    np.testing.assert_array_equal(found, np.take_along_axis(x, places, axis))
+    # The places are what the model returns first.
+    del model.graph.output[0]
+    np.testing.assert_array_equal(numbers(tmp_path, model, {"x": x}), places)
+
+
+def test_places_are_inside_even_where_there_is_no_order(tmp_path: Path) -> None:
+    x = np.where(some(2, 700) > 50, np.nan, some(2, 700)).astype(np.float32)
+    model = largest(x, 20)
+    del model.graph.output[0]
+    places = numbers(tmp_path, model, {"x": x})
+    assert places.min() >= 0
+    assert places.max() < 700
+
+
+def test_nothing_is_sorted_where_the_sizes_are_known() -> None:
+    model = largest(some(2, 700), 20)
+    assert rank_largest(model) == 1
+    assert "TopK" not in {node.op_type for node in model.graph.node}
+
+
+def test_what_is_known_at_run_time_only_stays() -> None:
+    model = largest(some(2, 700), 20)
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "many"
+    assert rank_largest(model) == 0
+    # How many images there are need not be known.
+    model = largest(some(2, 700), 20)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "images"
+    assert rank_largest(model) == 1
+
+
+def test_how_many_must_be_a_constant() -> None:
+    model = largest(some(2, 700), 20)
+    del model.graph.initializer[:]
+    assert rank_largest(model) == 0

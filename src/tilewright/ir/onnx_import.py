@@ -1,11 +1,12 @@
 """IREE's importer of ONNX models, run as a program, on a model that says the same in a better way.
 
-What the importer gets wrong or does not know is said by other operations (`ir/onnx_definitions`,
-and `ir/onnx_images` for those on images), sizes that follow from known ones become constants
-(`ir/onnx_sizes`), recurrent layers are written as a product and a loop (`ir/onnx_recurrent`), zero
-points of integers are taken out of their products (`ir/onnx_zero_points`), quantised numbers are
-moved as the integers that they are (`ir/onnx_rearrangements`), images are made larger by broadcasts
-(`ir/onnx_resizes`), and the largest of many are found by their ranks (`ir/onnx_orders`).
+Models of older versions are brought up to a newer one (`ir/onnx_versions`). What the importer gets
+wrong or does not know is said by other operations (`ir/onnx_definitions`, and `ir/onnx_images` for
+those on images), sizes that follow from known ones become constants (`ir/onnx_sizes`), recurrent
+layers are written as a product and a loop (`ir/onnx_recurrent`), zero points of integers are taken
+out of their products (`ir/onnx_zero_points`), quantised numbers are moved as the integers that they
+are (`ir/onnx_rearrangements`), images are made larger by broadcasts (`ir/onnx_resizes`), and the
+largest of many are found by their ranks (`ir/onnx_orders`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tilewright.ir.onnx_rearrangements import move_integers
 from tilewright.ir.onnx_recurrent import split_recurrent
 from tilewright.ir.onnx_resizes import repeat_elements
 from tilewright.ir.onnx_sizes import compute_sizes
+from tilewright.ir.onnx_versions import bring_up
 from tilewright.ir.onnx_zero_points import drop_zero_points, split_products
 
 
@@ -38,6 +40,7 @@ def run(arguments: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = onnx.load(path, load_external_data=False)
         changes = [
+            bring_up,
             inline_composed,
             compute_sizes,
             rewrite_misread,

@@ -56,6 +56,10 @@ def transposed(*filters: int, **how: Any) -> Case:
     return lambda x, w: F.conv_transpose2d(x, w, groups=4, **how), (image(), random(*filters))
 
 
+def smoothed(size: tuple[int, int], mode: str, **how: Any) -> Case:
+    return lambda x: F.interpolate(x, size, mode=mode, antialias=True, **how), (image(),)
+
+
 def folded(block: int, *given: int, **how: Any) -> Case:
     return lambda x: F.fold(x, (12, 10), block, **how), (random(*given),)
 
@@ -79,6 +83,7 @@ CASES: dict[str, Case] = {
     "distances along axes": (lambda a, b: torch.cdist(a, b, 1.0), (random(5, 8), random(6, 8))),
     "elements taken away": padded(-1, 2, 0, -1),
     "mirrored on one side": padded(1, 2, 3, 0, mode="reflect"),
+    "mirrored on both": padded(1, 2, 3, 1, mode="reflect"),
     "around": padded(1, 2, 2, 1, mode="circular"),
     "as large as the image": (
         lambda x, w: F.conv2d(x, w, padding="same", dilation=(1, 3)),
@@ -110,6 +115,15 @@ CASES: dict[str, Case] = {
         lambda x: F.adaptive_max_pool2d(x, (5, 3), return_indices=True)[1],
         (image(),),
     ),
+    "how loud each frequency is": (lambda x: torch.fft.rfft(x).abs(), (random(3, 16),)),
+    "how loud over time": (
+        lambda x, w: torch.stft(x, 16, 4, window=w, return_complex=True).abs(),
+        (random(2, 64), random(16)),
+    ),
+    "made smaller smoothly": smoothed((5, 7), "bilinear"),
+    "made larger smoothly": smoothed((17, 23), "bilinear"),
+    "made smaller smoothly, cubic": smoothed((5, 4), "bicubic"),
+    "made smaller smoothly, by corners": smoothed((5, 4), "bicubic", align_corners=True),
     "the largest of many": (lambda x: torch.topk(x, 20)[0], (random(2, 700),)),
     "where the smallest of many are": (
         lambda x: torch.topk(x, 7, dim=1, largest=False)[1],

@@ -5,7 +5,7 @@ order of all: the largest hundred of 8,400 took 124 ms. Counted, each element's 
 its comparisons with all others, which vectors and all cores do; the element of rank r is the r-th.
 Where few of many are asked for, pieces of the elements give their first ones, and these are
 compared with each other. A graph says it in operations that any program has (`ir/onnx_orders`,
-`ir/torch_definitions`).
+`ir/torch_orders`).
 """
 
 from __future__ import annotations

@@ -20,9 +20,7 @@ PARAMETER_SCOPE = "model"
 PROGRAM_NAME, WEIGHTS_NAME = "program.mlir", "model.irpa"
 """In a folder these are an imported program, as `tilewright.torch` and `tilewright.jax` make it."""
 
-# The opset that IREE's importer covers best; a model of a later one is imported as it is.
-OPSET = 17
-# Above this a protobuf cannot be handled in memory, and the opset cannot be changed.
+# Above this a protobuf cannot be handled in memory, and nothing be changed in it.
 _LARGE_MODEL = 2_000_000_000
 _IMPORT_TIMEOUT_S = 1800
 
@@ -67,31 +65,20 @@ def import_onnx(model: Path, work: Path) -> Imported:
     """
     _need("onnx", model, "ONNX models", "pip install 'tilewright[onnx]'")
     program, weights = work / f"{model.stem}.mlir", work / f"{model.stem}.irpa"
-    if model.stat().st_size > _LARGE_MODEL:
-        failed = _import_onnx(model, program, weights, "--large-model")
-    else:
-        failed = _import_onnx(model, program, weights, "--opset-version", str(OPSET))
-        # ONNX has no converter for some operators: the model may do in its own opset.
-        if "convert_version" in failed:
-            failed = _import_onnx(model, program, weights)
-    if failed:
-        raise UserError(f"{model}: the ONNX model cannot be imported: {_reason_of_import(failed)}")
-    return _with_weights(program, weights)
-
-
-def _import_onnx(model: Path, program: Path, weights: Path, *options: str) -> str:
+    large = model.stat().st_size > _LARGE_MODEL
     own = ("--externalize-params", "--params-scope", PARAMETER_SCOPE)
-    # What is changed is the model in memory, which a large one is not to be.
-    large = "--large-model" in options
     importer = "iree.compiler.tools.import_onnx" if large else "tilewright.ir.onnx_import"
-    return _run_importer(
+    failed = _run_importer(
         program,
         weights,
         lambda made, archive: [
-            *(importer, str(model), *options, *own),
+            *(importer, str(model), *own, *(["--large-model"] if large else [])),
             *("--save-params-to", str(archive), "-o", str(made)),
         ],
     )
+    if failed:
+        raise UserError(f"{model}: the ONNX model cannot be imported: {_reason_of_import(failed)}")
+    return _with_weights(program, weights)
 
 
 def import_pt2(model: Path, work: Path) -> Imported:

@@ -2,8 +2,10 @@
 
 IREE's importer knows most operations as they have been since some version only: of version 12 it
 takes no `MaxPool`, `Softmax`, `Slice`, `Erf`, `BatchNormalization` or `ReduceMax`. ONNX's own
-converter brings models to a newer one, but forgets that before version 11 an image was made larger
-from its corner, which newer versions ask for by attributes.
+converter, which the importer has an option for, brings models to a newer one, but forgets that
+before version 11 an image was made larger from its corner, which newer versions ask for by
+attributes: linear ones came out wrong. Brought up first, a model is also one that the other
+rewritings know.
 """
 
 from __future__ import annotations

@@ -76,9 +76,17 @@ def test_the_importer_is_given_what_it_knows() -> None:
     assert version_of(newer) == 18
 
 
-def test_what_the_converter_refuses_stays_as_it_is() -> None:
-    model = operation("Floor", ["x"], {"x": image()}, {}, 9)
-    model.graph.node.append(helper.make_node("NoSuchOperation", ["y"], ["z"]))
+@pytest.mark.parametrize(
+    "refused",
+    [
+        # One that there is no more, one that ONNX has no converter for.
+        helper.make_node("NoSuchOperation", ["y"], ["z"]),
+        helper.make_node("Tile", ["y", "z"], ["w"]),
+    ],
+)
+def test_what_the_converter_refuses_stays_as_it_is(refused: Any) -> None:
+    model = operation("Floor", ["x"], {"x": image()}, {}, 5)
+    model.graph.node.append(refused)
     before = model.SerializeToString()
     assert bring_up(model) == 0
     assert model.SerializeToString() == before

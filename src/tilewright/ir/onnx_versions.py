@@ -21,6 +21,12 @@ from tilewright.ir.onnx_graphs import version_of
 _KNOWN = 17
 # `Upsample` was one more name of it; since this version where pixels come from is said.
 _RESIZES, _SAID = ("Upsample", "Resize"), 11
+_REFUSED = (
+    RuntimeError,
+    ValueError,
+    version_converter.ConvertError,
+    onnx.shape_inference.InferenceError,
+)
 # Tensors with more elements say nothing about which operation is meant.
 _LARGE = 1024
 
@@ -49,7 +55,7 @@ def bring_up(model: onnx.ModelProto) -> int:
             graph.input.append(helper.make_tensor_value_info(one.name, one.data_type, one.dims))
     try:
         newer = version_converter.convert_version(onnx.shape_inference.infer_shapes(older), _KNOWN)
-    except (RuntimeError, ValueError):
+    except _REFUSED:
         # What it cannot convert the importer may take as it is.
         return 0
     if version < _SAID:

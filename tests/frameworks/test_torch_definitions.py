@@ -129,6 +129,10 @@ CASES: dict[str, Case] = {
         lambda x: torch.topk(x, 7, dim=1, largest=False)[1],
         (random(2, 900, 3),),
     ),
+    "the nearest": (
+        lambda x: (x.mT @ x - (x * x).sum(1)[:, None] - (x * x).sum(1)[..., None]).topk(8)[0],
+        (random(1, 3, 200),),
+    ),
     "the first of equal ones": (
         lambda x: x.sort(dim=1, stable=True, descending=True)[1],
         (whole(3, 40, 2) // 50,),

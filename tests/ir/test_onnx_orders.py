@@ -50,6 +50,42 @@ def test_the_numbers_are_those_of_a_sort(
     np.testing.assert_array_equal(numbers(tmp_path, model, {"x": x}), places)
 
 
+def test_nearest_neighbours_are_those_of_the_distances(tmp_path: Path) -> None:
+    # IREE gets such distances wrong where it computes them again with each comparison.
+    from onnx import helper, numpy_helper
+
+    x = some(1, 3, 200) / 100
+    steps = [
+        ("Transpose", ["x"], "t", {"perm": [0, 2, 1]}),
+        ("MatMul", ["t", "x"], "products", {}),
+        ("Mul", ["x", "x"], "squares", {}),
+        ("ReduceSum", ["squares", "axes"], "r", {"keepdims": 1}),
+        ("Transpose", ["r"], "rt", {"perm": [0, 2, 1]}),
+        ("Sub", ["products", "r"], "u", {}),
+        ("Sub", ["u", "rt"], "v", {}),
+        ("TopK", ["v", "k"], "y", {}),
+    ]
+    nodes = [
+        helper.make_node(kind, given, [made] if kind != "TopK" else [made, "places"], **how)
+        for kind, given, made, how in steps
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x.shape)],
+        [helper.make_empty_tensor_value_info("y")],
+        [
+            numpy_helper.from_array(np.array([8]), "k"),
+            numpy_helper.from_array(np.array([1]), "axes"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    squares = (x * x).sum(1, keepdims=True)
+    near = x.transpose(0, 2, 1) @ x - squares - squares.transpose(0, 2, 1)
+    found = numbers(tmp_path, onnx.shape_inference.infer_shapes(model), {"x": x})
+    np.testing.assert_allclose(found, np.sort(near)[..., ::-1][..., :8], atol=1e-4)
+
+
 def test_places_are_inside_even_where_there_is_no_order(tmp_path: Path) -> None:
     x = np.where(some(2, 700) > 50, np.nan, some(2, 700)).astype(np.float32)
     model = largest(x, 20)

@@ -90,7 +90,10 @@ class _Ranks:
 
     def first(self, value: str, count: int, first: int) -> tuple[str, str]:
         """The names of the first elements, in their order, and of their places."""
-        places = ""
+        places, asked_of = "", count
+        # What the elements are computed by must not be computed again with each comparison, which
+        # IREE 3.13 gets wrong: behind padding they are there.
+        value, count = self._padded(value, 1), count + 1
         for size in pieces(count, first, self._rows):
             number, kept = -(-count // size), min(first, size)
             cut = self._shaped(self._padded(value, number * size - count), number, size)
@@ -104,7 +107,8 @@ class _Ranks:
             places = self._gather(places, at) if places else at
             count = number * kept
         at = self._places(value, [count], first)
-        return self._gather(value, at), self._gather(places, at) if places else at
+        places = self._gather(places, at) if places else at
+        return self._gather(value, at), self._at_most(places, np.int64(asked_of - 1))
 
     def _places(self, value: str, sizes: list[int], first: int) -> str:
         """Where the first elements of each row are."""

@@ -61,7 +61,10 @@ def _first(x: Any, first: int, largest: bool) -> tuple[Any, Any]:
         last = -math.inf if largest else math.inf
     else:
         last = torch.iinfo(x.dtype).min if largest else torch.iinfo(x.dtype).max
-    places = None
+    places, asked_of = None, x.shape[-1]
+    # What the elements are computed by must not be computed again with each comparison, which IREE
+    # 3.13 gets wrong: behind padding they are there.
+    x = F.pad(x, (0, 1), value=last)
     for size in pieces(x.shape[-1], first, rows):
         count = x.shape[-1]
         number = -(-count // size)
@@ -74,7 +77,8 @@ def _first(x: Any, first: int, largest: bool) -> tuple[Any, Any]:
         at = at.flatten(-2).clamp(max=count - 1)
         places = at if places is None else places.gather(-1, at)
     at = _places(x, first, largest)
-    return x.gather(-1, at), at if places is None else places.gather(-1, at)
+    places = at if places is None else places.gather(-1, at)
+    return x.gather(-1, at), places.clamp(max=asked_of - 1)
 
 
 def _places(x: Any, first: int, largest: bool) -> Any:

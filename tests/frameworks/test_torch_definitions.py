@@ -131,7 +131,7 @@ CASES: dict[str, Case] = {
     ),
     "the nearest": (
         lambda x: (x.mT @ x - (x * x).sum(1)[:, None] - (x * x).sum(1)[..., None]).topk(8)[0],
-        (random(1, 3, 200),),
+        (random(1, 3, 512),),
     ),
     "the first of equal ones": (
         lambda x: x.sort(dim=1, stable=True, descending=True)[1],

@@ -54,7 +54,7 @@ def test_nearest_neighbours_are_those_of_the_distances(tmp_path: Path) -> None:
     # IREE gets such distances wrong where it computes them again with each comparison.
     from onnx import helper, numpy_helper
 
-    x = some(1, 3, 200) / 100
+    x = some(1, 3, 512) / 100
     steps = [
         ("Transpose", ["x"], "t", {"perm": [0, 2, 1]}),
         ("MatMul", ["t", "x"], "products", {}),

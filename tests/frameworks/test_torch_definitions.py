@@ -123,6 +123,10 @@ CASES: dict[str, Case] = {
     "made smaller smoothly": smoothed((5, 7), "bilinear"),
     "made larger smoothly": smoothed((17, 23), "bilinear"),
     "made smaller smoothly, cubic": smoothed((5, 4), "bicubic"),
+    "made smaller smoothly by a factor": (
+        lambda x: F.interpolate(x, scale_factor=0.6, mode="bilinear", antialias=True),
+        (image(),),
+    ),
     "made smaller smoothly, by corners": smoothed((5, 4), "bicubic", align_corners=True),
     "the largest of many": (lambda x: torch.topk(x, 20)[0], (random(2, 700),)),
     "where the smallest of many are": (

@@ -42,3 +42,7 @@ def test_an_order_of_all_is_one_stage() -> None:
 def test_many_rows_make_stages_worth_while() -> None:
     assert pieces(300, 5, rows=1) == []
     assert pieces(300, 5, rows=1000)
+
+
+def test_no_rows_are_no_mistake() -> None:
+    assert pieces(8400, 100, rows=0) == pieces(8400, 100)

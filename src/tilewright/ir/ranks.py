@@ -31,7 +31,8 @@ def pieces(count: int, first: int, rows: int = 1) -> list[int]:
         The sizes of the pieces that each stage but the last takes, of which each gives its first
         ones (all of it where `first` is as many) to the next; the last compares all that are left.
     """
-    return list(_cheapest(count, first, rows)[1])
+    # Of no rows there may be as many pieces as of one.
+    return list(_cheapest(count, first, max(rows, 1))[1])
 
 
 @cache

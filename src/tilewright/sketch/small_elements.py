@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tilewright.schedule.expr import Binary, Cast, Const, Expr, Select, const
+from tilewright.schedule.expr import Binary, Cast, Const, Expr, Select, cast, const
 from tilewright.schedule.stage import Stage
 from tilewright.schedule.tensor import IterVar, TensorRead
 from tilewright.schedule.types import is_float
@@ -98,6 +98,10 @@ def small_element(factor: Expr, dtype: str) -> SmallElement | None:
     match factor:
         case Cast(value=TensorRead() as read) if read.dtype == dtype:
             return SmallElement(read)
+        case Cast(value=Select(b=Const()) as choice):
+            # Padding of the elements themselves, which are converted afterwards.
+            a, b = (cast(factor.dtype, one) for one in (choice.a, choice.b))
+            return small_element(replace(choice, a=a, b=b, dtype=factor.dtype), dtype)
         case Binary(op="and", a=whole, b=Const(value=255)) if dtype == "i8":
             found = small_element(whole, dtype)
             plain = found is not None and found.is_plain

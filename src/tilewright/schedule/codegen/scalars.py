@@ -48,6 +48,8 @@ UNSIGNED = {"floordiv": arith.DivUIOp, "floormod": arith.RemUIOp}
 _MATH = {"expm1": "ExpM1", "round": "RoundEven", "pow": "PowF", "copysign": "CopySign"}
 # Exact in any format, so that the narrow ones need not be computed in f32.
 _EXACT = ("abs", "floor", "ceil", "round", "trunc")
+# Floats of fewer bits are computed with in f32.
+_WIDE = 32
 _LOG10_E = 0.4342944819032518276511289
 
 
@@ -216,7 +218,9 @@ def compare(op: str, a: ir.Value, b: ir.Value, dtype: str) -> ir.Value:
 def operation(op: str, args: list[ir.Value], dtype: str, constant_divisor: bool) -> ir.Value:
     """An operator of :class:`tilewright.schedule.expr.Binary`, or `not`, on values of `dtype`.
 
-    Division of integers by 0 gives 0, and overflow wraps: neither ends the process.
+    Division of integers by 0 gives 0, and overflow wraps: neither ends the process. Floats of two
+    bytes are computed in f32 and rounded, which gives the same numbers (f32 has more than twice
+    their bits, and two) and which IREE's passes leave to LLVM; of an f16 maximum they crash.
 
     Args:
         op: the operator.
@@ -226,6 +230,9 @@ def operation(op: str, args: list[ir.Value], dtype: str, constant_divisor: bool)
     """
     if op == "not":
         return arith.XOrIOp(args[0], like(args[0], True)).result
+    if is_float(dtype) and bits(dtype) < _WIDE:
+        found = operation(op, [cast(one, dtype, "f32") for one in args], "f32", constant_divisor)
+        return found if op in _PREDICATES else cast(found, "f32", dtype)
     a, b = args
     if op in _PREDICATES:
         return compare(op, a, b, dtype)

@@ -101,7 +101,7 @@ def small_element(factor: Expr, dtype: str) -> SmallElement | None:
         case Cast(value=Select(b=Const()) as choice):
             # Padding of the elements themselves, which are converted afterwards.
             a, b = (cast(factor.dtype, one) for one in (choice.a, choice.b))
-            return small_element(replace(choice, a=a, b=b, dtype=factor.dtype), dtype)
+            return small_element(replace(choice, a=a, b=b), dtype)
         case Binary(op="and", a=whole, b=Const(value=255)) if dtype == "i8":
             found = small_element(whole, dtype)
             plain = found is not None and found.is_plain

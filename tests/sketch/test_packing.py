@@ -35,7 +35,7 @@ def test_numbers_are_split_into_parts() -> None:
     assert found.shape == packed.shape == (4, 3, 3)
     assert found.dtype.name == packed.dtype("f32").replace("bf", "bfloat") == "bfloat16"
     assert packed.moves
-    assert packed.added == 6
+    assert packed.added("f32") == 24
     assert np.array_equal(found.astype("f").sum(1), b.T)
     with pytest.raises(ValueError, match="known ahead"):
         packed.stage(te.placeholder((3, 4), name="b"))
@@ -48,7 +48,7 @@ def test_dimensions_are_multiplied_by_matrices_first() -> None:
     found = packed.of(b)
     assert packed.unpacked_shape == b.shape
     assert found.shape == packed.shape == (2, 4, 2)
-    assert packed.added == 4
+    assert packed.added("f32") == 16
     assert found.dtype == b.dtype
     assert np.array_equal(found[0], (np.array(sums) @ b)[:, :2])
     with pytest.raises(ValueError, match="known ahead"):

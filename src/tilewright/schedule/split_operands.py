@@ -16,6 +16,7 @@ from tilewright.schedule.matrix_shapes import SUMS
 from tilewright.schedule.matrix_unit import further, prefetch
 from tilewright.schedule.splitting import LARGEST, PAIR, PRODUCTS, part_of
 from tilewright.schedule.tensor import Tensor, compute, placeholder
+from tilewright.schedule.types import bits
 
 __all__ = ["split_pairs", "split_rows"]
 
@@ -24,12 +25,13 @@ _ROWS_AHEAD = 8
 _CONVERSION, _CONVERSION_FEATURE = "llvm.x86.avx512bf16.cvtneps2bf16.512", "avx512bf16"
 
 
-def split_rows(lanes: int = 32, parts: int = 3) -> TensorIntrinsic:
+def split_rows(lanes: int = 32, parts: int = 3, dtype: str = "f32") -> TensorIntrinsic:
     """`c[s, 0, i]` are the parts `s` of the numbers `a[i]`: what `split_matrix` takes as `a`.
 
     Args:
         lanes: numbers that lie beside each other: a multiple of 16.
-        parts: that each is split into: 2 or 3.
+        parts: that each is split into: 1 to 3.
+        dtype: of the numbers: `f32`, or floats that it has.
 
     Returns:
         The intrinsic.
@@ -40,25 +42,27 @@ def split_rows(lanes: int = 32, parts: int = 3) -> TensorIntrinsic:
         s[A].tensorize(part, te.intrinsics.split_rows(32))
     """
     _check("split_rows", lanes, parts)
-    a = placeholder((lanes,), "f32", name="a")
+    a = placeholder((lanes,), dtype, name="a")
     c = compute((parts, 1, lanes), lambda s, _, i: part_of(cast("f32", a[i]), parts, s), name="c")
 
     def split(builder: IntrinsicBuilder, source: BufferView, out: BufferView) -> None:
         for first in range(0, lanes, SUMS):
-            for part, one in enumerate(_parts(builder, source.load(first, lanes=SUMS), parts)):
+            value = builder.cast(source.load(first, lanes=SUMS), dtype, "f32")
+            for part, one in enumerate(_parts(builder, value, parts)):
                 out.store(one, part, 0, first)
 
-    return _declared(f"split_rows_{lanes}_{parts}", c, split)
+    return _declared(f"split_rows_{lanes}_{parts}_{dtype}", c, split)
 
 
-def split_pairs(lanes: int = 32, parts: int = 3) -> TensorIntrinsic:
+def split_pairs(lanes: int = 32, parts: int = 3, dtype: str = "f32") -> TensorIntrinsic:
     """`c[s, v, 0, i, e]` are the parts `s` of the numbers `a[e, 16 v + i]` of two rows: what
     `split_matrix` takes as `b`. A part halfway between two numbers of bf16 may be rounded away from
     0, which the next part makes up for.
 
     Args:
         lanes: numbers of a row: a multiple of 16.
-        parts: that each is split into: 2 or 3.
+        parts: that each is split into: 1 to 3.
+        dtype: of the numbers: `f32`, or floats that it has.
 
     Returns:
         The intrinsic.
@@ -69,7 +73,7 @@ def split_pairs(lanes: int = 32, parts: int = 3) -> TensorIntrinsic:
         s[B].tensorize(part, te.intrinsics.split_pairs(32))
     """
     _check("split_pairs", lanes, parts)
-    a = placeholder((PAIR, lanes), "f32", name="a")
+    a = placeholder((PAIR, lanes), dtype, name="a")
     c = compute(
         (parts, lanes // SUMS, 1, SUMS, PAIR),
         lambda s, v, _, i, e: part_of(cast("f32", a[e, v * SUMS + i]), parts, s),
@@ -78,16 +82,18 @@ def split_pairs(lanes: int = 32, parts: int = 3) -> TensorIntrinsic:
 
     def split(builder: IntrinsicBuilder, source: BufferView, out: BufferView) -> None:
         # Of each row few numbers are read, which the processor does not see coming.
-        further_on = _ROWS_AHEAD * source.strides[0] * 4
+        further_on = _ROWS_AHEAD * source.strides[0] * bits(dtype) // 8
         for e in range(PAIR):
             for first in range(0, lanes, SUMS):
                 prefetch(further(source.pointer(e, first), further_on))
         for first in range(0, lanes, SUMS):
-            low, high = (source.load(e, first, lanes=SUMS) for e in range(PAIR))
+            low, high = (
+                builder.cast(source.load(e, first, lanes=SUMS), dtype, "f32") for e in range(PAIR)
+            )
             for part, both in enumerate(_pairs(builder, low, high, parts)):
                 out.store(both, part, first // SUMS, 0, 0, 0)
 
-    return _declared(f"split_pairs_{lanes}_{parts}", c, split)
+    return _declared(f"split_pairs_{lanes}_{parts}_{dtype}", c, split)
 
 
 def _declared(
@@ -104,8 +110,8 @@ def _declared(
 def _check(name: str, lanes: int, parts: int) -> None:
     if lanes < SUMS or lanes % SUMS or parts not in PRODUCTS:
         raise ScheduleError(
-            f"{name}: lanes={lanes}, parts={parts}; lanes must be a multiple of {SUMS}, parts 2 "
-            "or 3"
+            f"{name}: lanes={lanes}, parts={parts}; lanes must be a multiple of {SUMS}, parts 1 "
+            "to 3"
         )
 
 

@@ -2,8 +2,9 @@
 
 An f32 number is the sum of three of bf16, whose significands have 8 bits each (`split`), but for
 what is smaller than a 2^-24th of it. Of the nine products of their parts those count that are
-larger than a 2^-24th of the first: six; of two parts, with a 2^-16th, three. All are added up in
-f32, as the products of f32 would be. What operands are split by stands in `split_operands`.
+larger than a 2^-24th of the first: six; of two parts, with a 2^-16th, three; of one, which has all
+of a number of bf16, one. All are added up in f32, as the products of f32 would be. What operands
+are split by stands in `split_operands`.
 
 Source: G. Henry, P. T. P. Tang, A. Heinecke, "Leveraging the bfloat16 Artificial Intelligence
 Datatype For Higher-Precision Computations", ARITH 2019.
@@ -64,7 +65,7 @@ def split_matrix(
         lanes: of c: a multiple of 16.
         groups: of 32 elements, that the sums are over.
         m: rows: 2 to 16, or equal parts of up to 16 each.
-        parts: that each number is split into: 2 or 3.
+        parts: that each number is split into: 1 to 3.
         window: for each of its dimensions its taps.
 
     Returns:
@@ -81,7 +82,7 @@ def split_matrix(
             f"{SUMS}, m from 2 to {ROWS} or equal parts of up to {ROWS}, and groups at least 1"
         )
     if parts not in PRODUCTS:
-        raise ScheduleError(f"split_matrix: {parts} parts (allowed: 2 or 3)")
+        raise ScheduleError(f"split_matrix: {parts} parts (allowed: 1 to 3)")
     taken = split_tiles_taken(m, lanes)
     if taken > MOST_TILES:
         raise ScheduleError(

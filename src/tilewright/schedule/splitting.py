@@ -1,4 +1,5 @@
-"""Numbers of f32 as sums of a few of bf16: what they are split into, and which products count."""
+"""Numbers of f32, or of fewer bits, as sums of a few of bf16: what they are split into, and which
+products count."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ GROUP, PAIR = 32, 2
 #: By the number of parts, the pairs of parts that are multiplied, ordered so that few are loaded
 #: twice.
 PRODUCTS: dict[int, tuple[tuple[int, int], ...]] = {
+    1: ((0, 0),),
     2: ((0, 1), (0, 0), (1, 0)),
     3: ((0, 2), (0, 1), (1, 1), (1, 0), (2, 0), (0, 0)),
 }
@@ -62,13 +64,13 @@ def split_array(array: NDArray[Any], parts: int) -> NDArray[Any]:
     """The parts of numbers.
 
     Args:
-        array: of f32.
+        array: of f32, or of floats that it has.
         parts: how many.
 
     Returns:
         An array of bf16 with one dimension more in front, of the parts.
     """
-    made = []
+    made, array = [], array.astype(np.float32)
     with np.errstate(invalid="ignore", over="ignore"):
         for number in range(parts):
             held = np.clip(array, -LARGEST, LARGEST) if number < parts - 1 else array

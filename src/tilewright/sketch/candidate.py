@@ -13,7 +13,6 @@ from tilewright.argument import ArgumentType
 from tilewright.errors import TilewrightError
 from tilewright.files import whole_file
 from tilewright.measure.inputs import InputFile, InputSet, ScalarInput, save_array
-from tilewright.schedule.types import bits
 from tilewright.site import KernelChoice, Site
 from tilewright.sketch.dimensions import splits
 from tilewright.sketch.interface import SiteExpression, SketchedKernel
@@ -107,7 +106,7 @@ def check_kernel(expression: SiteExpression, kernel: SketchedKernel) -> None:
                 f"{what} is {have.dtype}{list(have.shape)} instead of {dtype}{list(shape)}"
             )
     for position, packing in kernel.packings.items():
-        added = packing.added * bits(wanted[position].dtype) // 8
+        added = packing.added(wanted[position].dtype)
         if added > PACKED_AHEAD_BYTES:
             raise SketchError(
                 f"argument {position} grows by {added} bytes when it is packed: the compiler packs "

@@ -22,6 +22,7 @@ from tilewright.schedule.expr import Expr, index
 from tilewright.schedule.functions import conjunction, if_then_else
 from tilewright.schedule.splitting import split_array
 from tilewright.schedule.tensor import Tensor, TensorRead, compute, placeholder
+from tilewright.schedule.types import bits
 
 #: By rows.
 Matrix = tuple[tuple[float, ...], ...]
@@ -34,8 +35,8 @@ class Packing:
     pad: zeros added behind the last element of each dimension. split: for each padded dimension the
         extents that it is split into, outermost first; their product is its size. order: for each
         dimension of the result, which of all the parts (counted over all dimensions) it is.
-    terms: of numbers of f32 that are split into parts of bf16 whose sum they are, how many, and in
-        which dimension of the result they are, one more then.
+    terms: of floats that are split into parts of bf16 whose sum they are, how many, and in which
+        dimension of the result they are, one more then.
     matrices: for each dimension the matrix, by rows, that its elements are multiplied by first, of
         as many columns as there are elements, and rows as the packed operand has; None for none.
         Empty: for no dimension.
@@ -68,13 +69,14 @@ class Packing:
         changed = any(self.pad) or any(self.matrices) or self.terms is not None
         return changed or list(self.order) != sorted(self.order)
 
-    @property
-    def added(self) -> int:
-        """Elements of the packed operand that the original does not have, by their size there."""
-        size = prod(self.parts)
-        if self.terms is not None:
-            size = size * self.terms[0] // 2
-        return size - prod(self.unpacked_shape)
+    def added(self, own: str) -> int:
+        """Bytes of the packed operand that the original does not have.
+
+        Args:
+            own: the operand's element type.
+        """
+        packed = prod(self.shape) * bits(self.dtype(own))
+        return (packed - prod(self.unpacked_shape) * bits(own)) // 8
 
     def dtype(self, own: str) -> str:
         """The packed operand's element type.

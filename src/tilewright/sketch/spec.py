@@ -359,12 +359,13 @@ def _split(value: ir.Value, count: int, place: int) -> ir.Value:
         ),
         iterator_types(["parallel"] * len(axes)),
     )
+    own = ir.RankedTensorType(value.type).element_type
     float_, narrow = ir.F32Type.get(), ir.BF16Type.get()
-    block = made.operation.regions[0].blocks.append(float_, narrow)
+    block = made.operation.regions[0].blocks.append(own, narrow)
     with ir.InsertionPoint(block):
         number = linalg.IndexOp(place).result
         most, least = (arith.ConstantOp(float_, sign * LARGEST).result for sign in (1.0, -1.0))
-        one, parts = block.arguments[0], []
+        one, parts = scalars.cast(block.arguments[0], str(own), "f32"), []
         for n in range(count):
             held = one
             if n < count - 1:

@@ -1,8 +1,9 @@
-"""Contractions of f32 by a matrix unit that multiplies bf16 (AMX of x86): numbers are split into
-parts of bf16, of which the products that matter are added up (`schedule.splitting`).
+"""Contractions of f32, and of f16, by a matrix unit that multiplies bf16 (AMX of x86): numbers are
+split into parts of bf16, of which the products that matter are added up (`schedule.splitting`).
 
 With three parts six products count, which is at least as exact as products of f32 in the order of
-a sum; with two parts three, with errors of a 2^-16th of a product.
+a sum; with two parts three, with errors of a 2^-16th of a product. Numbers of f16 are the sums of
+two parts, of which the second has three bits: what is left out is below a 2^-17th of a product.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tilewright.schedule.matrix_shapes import ROWS, SUMS
 from tilewright.schedule.schedule import create_schedule
 from tilewright.schedule.splitting import GROUP, PAIR, part_of
 from tilewright.schedule.tensor import ComputeOp, Tensor, TensorRead, compute, reduce_axis
+from tilewright.schedule.types import bits
 from tilewright.sketch.contraction import MatrixOperand, contraction_of, sizes_of
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.packing import Packing, split_dimensions
@@ -32,6 +34,7 @@ from tilewright.sketch.split_work import (
     check_growth,
     column_knobs,
     heights_of,
+    number_of,
     place_copy,
     split_panels,
     tile_rules,
@@ -66,15 +69,17 @@ class Bf16x6TilesSketch(Sketch):
 
     name = "bf16x6-tiles"
     parts: ClassVar[int] = 3
+    #: Of rows and columns.
+    dtype: ClassVar[str] = "f32"
 
     def __init__(self, site: SiteExpression, target: Target) -> None:
         unit_of(target)
         self._form = form = contraction_of(site)
         self._target = target
         rows, columns, depth = form.sizes
-        factors = form.left.factor, form.right.factor
-        if form.main.output.dtype != "f32" or any(one.dtype != "f32" for one in factors):
-            raise Unfit("it does not add up products of f32")
+        numbers = [number_of(one.factor, self.dtype) for one in (form.left, form.right)]
+        if form.main.output.dtype != "f32" or any(one is None for one in numbers):
+            raise Unfit(f"it does not add up products of {self.dtype}")
         if form.batch or not form.depth or min(rows, columns, depth) < _LEAST:
             raise Unfit(f"it has batches, or fewer than {_LEAST} rows, columns or steps")
         if not form.left.contiguous[1]:
@@ -87,7 +92,7 @@ class Bf16x6TilesSketch(Sketch):
         packing = self._packing(SUMS)
         self._ahead = packing is not None
         if packing is not None:
-            check_growth(packing)
+            check_growth(packing, self.dtype)
         widths = widths_of(columns)
         if not self._ahead:
             widths = tuple(n for n in widths if columns % n == 0)
@@ -128,12 +133,12 @@ class Bf16x6TilesSketch(Sketch):
         columns_first = ~columns_by_block & (not self._ahead)
         down = np.ceil(np.ceil(rows / height) / high)
         across = np.ceil(columns / width) / wide
-        depth, size = self._groups * GROUP, 2 * self.parts
+        depth, size, own = self._groups * GROUP, 2 * self.parts, bits(self.dtype) // 8
         # Of a block: its rows, columns and sums, in bytes.
         left = down * height * depth * size
         # What is read once and one behind the other, the processor fetches ahead.
-        far = _STREAMED * across * width * depth * np.where(columns_by_block, 4, size)
-        far += np.where(rows_by_block, _STREAMED * 4 / size, 1) * left
+        far = _STREAMED * across * width * depth * np.where(columns_by_block, own, size)
+        far += np.where(rows_by_block, _STREAMED * own / size, 1) * left
         sums = down * height * across * width * 4
         at_once = (groups == self._groups) | self._goes_by_panels(down * height)
         piece = np.where(at_once, left, left * groups / self._groups)
@@ -217,7 +222,7 @@ class Bf16x6TilesSketch(Sketch):
         tile, block, part, one, step = rows_split.op.axis
         rows_split.reorder(tile, block, one, part, step)
         if self._is_read(form.left):
-            rows_split.tensorize(part, intrinsics.split_rows(GROUP, self.parts))
+            rows_split.tensorize(part, intrinsics.split_rows(GROUP, self.parts, self.dtype))
         else:
             rows_split.unroll(part)
             rows_split.vectorize(step)
@@ -228,7 +233,7 @@ class Bf16x6TilesSketch(Sketch):
         place_copy(rows_split, tile, None if values["copy"] == FIRST else by_block)
         if isinstance(right.op, ComputeOp):
             copy = schedule[right]
-            across = split_panels(copy, lanes, self.parts)
+            across = split_panels(copy, lanes, self.parts, self.dtype)
             place_copy(copy, across, None if values["panels"] == FIRST else by_columns)
         return SketchedKernel(schedule, (*arguments, output), packings)
 
@@ -240,7 +245,8 @@ class Bf16x6TilesSketch(Sketch):
 
     def _is_read(self, operand: MatrixOperand) -> bool:
         """Whether each number of an operand is one of memory, at each step of the filled depth."""
-        return isinstance(operand.factor, TensorRead) and self._filled == self._inner
+        number = number_of(operand.factor, self.dtype)
+        return isinstance(number, TensorRead) and self._filled == self._inner
 
     def _at(self, operand: MatrixOperand, place: Expr, step: Expr) -> Expr:
         """The number of an operand at a step of the filled depth; 0 where that is none of it."""
@@ -284,9 +290,9 @@ class Bf16x6TilesSketch(Sketch):
         """Of constant columns; None where they are not, or no dimension is an axis itself."""
         form = self._form
         read = source_read(form.right.factor)
-        if read is None or read is not form.right.factor or form.right.position is None:
+        if read is None or read is not number_of(form.right.factor, self.dtype):
             return None
-        if len(form.right.tile) != 1:
+        if form.right.position is None or len(form.right.tile) != 1:
             return None
         (column,) = form.right.tile
         *outer, inner = form.depth
@@ -316,6 +322,13 @@ class Bf16x3TilesSketch(Bf16x6TilesSketch):
     parts = 2
 
 
-_SKETCHES = (Bf16x6TilesSketch, Bf16x3TilesSketch)
+class F16MatrixTilesSketch(Bf16x6TilesSketch):
+    """Of f16: three products of two parts each."""
+
+    name = "f16-matrix-tiles"
+    parts, dtype = 2, "f16"
+
+
+_SKETCHES = (Bf16x6TilesSketch, Bf16x3TilesSketch, F16MatrixTilesSketch)
 # Their kernels ask the system for the unit as Linux wants to be asked.
 SKETCHES: tuple[type[Sketch], ...] = _SKETCHES if sys.platform == "linux" else ()

@@ -1,6 +1,6 @@
-"""Convolutions of f32 by a matrix unit that multiplies bf16 (AMX of x86), without a copy for each
-window: each piece of the result splits the lines of the image that it reads (`schedule.splitting`),
-and tiles slide over what they are split into.
+"""Convolutions of floats by a matrix unit that multiplies bf16 (AMX of x86), without a copy for
+each window: each piece of the result splits the lines of the image that it reads
+(`schedule.splitting`), and tiles slide over what they are split into.
 
 The padded points of those lines lie behind each other, the channels of a group beside each other,
 so that what a tap multiplies is a run of rows, and the same run further on for the next tap. Sums
@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tilewright.schedule.expr import Expr, binary, const, index, substitute
+from tilewright.schedule.expr import Expr, binary, cast, const, index, substitute
 from tilewright.schedule.functions import if_then_else
 from tilewright.schedule.functions import sum as summed
 from tilewright.schedule.matrix_shapes import ROWS, SUMS
@@ -32,6 +32,7 @@ from tilewright.schedule.tensor import (
     reads,
     reduce_axis,
 )
+from tilewright.schedule.types import bits
 from tilewright.schedule.walk import transform
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.packing import Packing, split_dimensions
@@ -44,6 +45,7 @@ from tilewright.sketch.split_work import (
     check_growth,
     column_knobs,
     heights_of,
+    number_of,
     place_copy,
     split_panels,
     tile_rules,
@@ -71,6 +73,8 @@ class Bf16x6WindowsSketch(Sketch):
 
     name = "bf16x6-windows"
     parts: ClassVar[int] = 3
+    #: Of the image and the filters.
+    dtype: ClassVar[str] = "f32"
 
     def __init__(self, site: SiteExpression, target: Target) -> None:
         unit_of(target)
@@ -107,7 +111,7 @@ class Bf16x6WindowsSketch(Sketch):
         self._groups = prod(map(extent, outer)) * self._filled // GROUP
         widths = widths_of(extent(self._column))
         if self._ahead:
-            check_growth(self._packing(SUMS))
+            check_growth(self._packing(SUMS), self.dtype)
         else:
             widths = tuple(n for n in widths if extent(self._column) % n == 0)
             beside = found.filter.indices[-1] is self._column
@@ -143,13 +147,15 @@ class Bf16x6WindowsSketch(Sketch):
         found = self._found
         own = [p for p in factors(found.body) if any(r is found.image for r in reads(p))]
         rest = [p for p in factors(found.body) if all(p is not one for one in own)]
-        plain = len(own) == 1 and len(rest) == 1 and rest[0] is found.filter
-        if not plain or found.op.outputs[0].dtype != "f32":
-            raise Unfit("it does not add up products of two numbers of f32")
+        plain = len(own) == 1 and len(rest) == 1 and found.op.outputs[0].dtype == "f32"
+        if not plain or number_of(rest[0], self.dtype) is not found.filter:
+            raise Unfit(f"it does not add up products of two numbers of {self.dtype}")
         self._factor = own[0]
-        here = transform(own[0], lambda e: const(0, "f32") if e is found.image else None)
+        none = const(0, found.image.dtype)
+        here = transform(own[0], lambda e: none if e is found.image else None)
         axes = (*found.op.axis, *found.op.reduce_axis)
-        if axes_of(here, axes) or own[0].dtype != "f32" or found.image.dtype != "f32":
+        single = number_of(own[0], self.dtype) is not None and found.image.dtype == self.dtype
+        if axes_of(here, axes) or not single:
             raise Unfit("what is multiplied is no function of one number of the image")
 
     def _taps(self, lines: int, rows: int) -> tuple[list[Taps], int, int]:
@@ -208,7 +214,7 @@ class Bf16x6WindowsSketch(Sketch):
             across,
             self._groups,
             groups,
-            filters * np.where(by_block, 4, 2 * self.parts)
+            filters * np.where(by_block, bits(self.dtype) // 8, 2 * self.parts)
             + np.where(image > self._target.l2_bytes, image * (across - 1), 0),
             image / 2 / self.parts + by_block * filters,
             _size(self._points[0].data) / lines * wide,
@@ -291,7 +297,7 @@ class Bf16x6WindowsSketch(Sketch):
         self._place_image(schedule, left, points, (result, part), taps[0].step)
         if isinstance(right.op, ComputeOp):
             copy = schedule[right]
-            across = split_panels(copy, lanes, self.parts)
+            across = split_panels(copy, lanes, self.parts, self.dtype)
             place_copy(copy, across, None if values["panels"] == FIRST else (result, panel))
         return SketchedKernel(schedule, (*arguments, output), packings)
 
@@ -363,7 +369,7 @@ class Bf16x6WindowsSketch(Sketch):
             left = group * GROUP + pair * PAIR + one
             for axis in reversed(self._channels):
                 at[axis], left = left % extent(axis), left // extent(axis)
-            return part_of(substitute(own, at), self.parts, number)
+            return part_of(cast("f32", substitute(own, at)), self.parts, number)
 
         panels, window = extent(self._column) // lanes, map(extent, self._window)
         vectors = lanes // SUMS, GROUP // PAIR, SUMS, PAIR
@@ -437,6 +443,25 @@ class Bf16x3WindowsSketch(Bf16x6WindowsSketch):
     parts = 2
 
 
-_SKETCHES = (Bf16x6WindowsSketch, Bf16x3WindowsSketch)
+class F16MatrixWindowsSketch(Bf16x6WindowsSketch):
+    """Of f16, whose numbers are the sums of two parts: three products."""
+
+    name = "f16-matrix-windows"
+    parts, dtype = 2, "f16"
+
+
+class Bf16MatrixWindowsSketch(Bf16x6WindowsSketch):
+    """Of bf16, of which numbers are the only part."""
+
+    name = "bf16-matrix-windows"
+    parts, dtype = 1, "bf16"
+
+
+_SKETCHES = (
+    Bf16x6WindowsSketch,
+    Bf16x3WindowsSketch,
+    F16MatrixWindowsSketch,
+    Bf16MatrixWindowsSketch,
+)
 # Their kernels ask the system for the unit as Linux wants to be asked.
 SKETCHES: tuple[type[Sketch], ...] = _SKETCHES if sys.platform == "linux" else ()

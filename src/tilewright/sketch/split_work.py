@@ -4,11 +4,12 @@ take (`split_tiles`, `split_windows`)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from tilewright.schedule.expr import Cast, Const, Expr, Select, const
 from tilewright.schedule.matrix_shapes import MOST_TILES, ROWS, SUMS, split_tiles_taken
 from tilewright.schedule.splitting import GROUP, PRODUCTS
 from tilewright.schedule.tensor import IterVar
@@ -59,16 +60,41 @@ def widths_of(columns: int) -> tuple[int, ...]:
     return tuple(n for n in (SUMS, 2 * SUMS, 3 * SUMS) if n == SUMS or columns >= n)
 
 
-def check_growth(packing: Packing) -> None:
+def number_of(factor: Expr, dtype: str) -> Expr | None:
+    """What a factor of products of f32 is the number of.
+
+    Args:
+        factor: of f32.
+        dtype: of the number.
+
+    Returns:
+        The factor itself; of another type what it is converted from, chosen where 0 is chosen
+        instead of it; None where it is no such number.
+    """
+    match factor:
+        case _ if factor.dtype != "f32":
+            return None
+        case _ if dtype == "f32":
+            return factor
+        case Cast(value=value) if value.dtype == dtype:
+            return value
+        case Select(b=Const() as nothing) if not nothing.value:
+            one = number_of(factor.a, dtype)
+            return None if one is None else replace(factor, a=one, b=const(0, dtype))
+    return None
+
+
+def check_growth(packing: Packing, dtype: str) -> None:
     """See that the compiler splits constants ahead.
 
     Args:
         packing: of the constants.
+        dtype: their element type.
 
     Raises:
         Unfit: they grow too much.
     """
-    if (grown := 4 * packing.added) > PACKED_AHEAD_BYTES:
+    if (grown := packing.added(dtype)) > PACKED_AHEAD_BYTES:
         raise Unfit(f"its constants grow by {grown} bytes where split, of {PACKED_AHEAD_BYTES}")
 
 
@@ -86,7 +112,7 @@ def heights_of(counts: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(n for n in found if n <= max(ROWS, *counts)))
 
 
-def split_panels(stage: Any, lanes: int, parts: int) -> IterVar:
+def split_panels(stage: Any, lanes: int, parts: int, dtype: str) -> IterVar:
     """Have the columns of an operand split pair by pair.
 
     Args:
@@ -94,6 +120,7 @@ def split_panels(stage: Any, lanes: int, parts: int) -> IterVar:
             and the two of a pair.
         lanes: columns of a panel.
         parts: that each number is split into.
+        dtype: of the numbers.
 
     Returns:
         The axis of the panels.
@@ -104,7 +131,7 @@ def split_panels(stage: Any, lanes: int, parts: int) -> IterVar:
     panel, group, *taps, part, vector, pair, lane, one = stage.op.axis
     # As they mostly lie in memory.
     stage.reorder(panel, *taps, group, pair, part, vector, lane, one)
-    stage.tensorize(part, intrinsics.split_pairs(lanes, parts))
+    stage.tensorize(part, intrinsics.split_pairs(lanes, parts, dtype))
     found: IterVar = panel
     return found
 

@@ -18,7 +18,7 @@ needs_unit = pytest.mark.skipif("amx-bf16" not in host_features(), reason="no ma
 M, N, K, GROUPS = 64, 64, 192, 3
 
 
-def product(parts: int, tile: tuple[int, int] = (32, 32)) -> Any:
+def product(parts: int, tile: tuple[int, int] = (32, 32), **more: Any) -> Any:
     """Rows that are split in the kernel times columns that are split and packed."""
     rows, lanes = tile
     a = te.placeholder((M, K), "f32", name="a")
@@ -47,7 +47,7 @@ def product(parts: int, tile: tuple[int, int] = (32, 32)) -> Any:
     block, inner = stage.split(reduced["g"], GROUPS)
     rest = [reduced[name] for name in "qest"]
     stage.reorder(block, panel, outer, row, lane, inner, *rest)
-    stage.tensorize(row, te.intrinsics.split_matrix(lanes, GROUPS, rows, parts))
+    stage.tensorize(row, te.intrinsics.split_matrix(lanes, GROUPS, rows, parts, **more))
     return schedule, [a, b, c]
 
 
@@ -74,6 +74,15 @@ def test_products(parts: int, bound: float, tile: tuple[int, int]) -> None:
     found = te.build(*product(parts, tile), threads=2)(a, packed(b, parts, tile[1]))
     exact, size = a.astype("f8") @ b.astype("f8"), np.abs(a).astype("f8") @ np.abs(b)
     assert np.max(np.abs(found - exact) / size) < bound
+
+
+@needs_unit
+def test_all_products_of_two_parts_are_those_of_numbers_of_f16() -> None:
+    """Errors are those of adding up in f32."""
+    a, b = (one.astype("f2").astype("f4") for one in operands())
+    found = te.build(*product(2, every=True), threads=2)(a, packed(b, 2))
+    exact, size = a.astype("f8") @ b.astype("f8"), np.abs(a).astype("f8") @ np.abs(b)
+    assert np.max(np.abs(found - exact) / size) < 2e-7
 
 
 @needs_unit

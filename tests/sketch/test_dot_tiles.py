@@ -9,6 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from nest_evaluator import evaluate
+from sketch_cases import check
+from window_cases import convolution as windows
 
 from tilewright import te
 from tilewright.schedule.dot_products import byte_value
@@ -258,6 +260,13 @@ def test_bf16_adds_up_in_f32(kind: Any, target: Target, constant: bool) -> None:
         given = kernel.packings[1].of(b) if constant else b
         (found,) = evaluate(kernel.lower().program, [a, given], "random")
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [Bf16TilesSketch, Bf16MatrixTilesSketch])
+def test_padding_of_bf16_before_it_is_converted(kind: Any) -> None:
+    """As importers write it: the image is padded, then what is read of it is converted."""
+    site = windows((4, 4), 8, 16, pad=1, dtype="bf16")
+    check(kind(site, UNIT), site)
 
 
 def test_the_instruction_of_bf16_is_in_the_code() -> None:

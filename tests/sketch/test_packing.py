@@ -41,6 +41,13 @@ def test_numbers_are_split_into_parts() -> None:
         packed.stage(te.placeholder((3, 4), name="b"))
 
 
+def test_smaller_numbers_are_split_into_fewer_parts() -> None:
+    packed = Packing((0, 0), ((3,), (4,)), (1, 0), terms=(2, 1))
+    b = np.random.default_rng(0).standard_normal((3, 4)).astype("f2")
+    assert packed.added("f16") == 24
+    assert np.array_equal(packed.of(b).astype("f").sum(1), b.T.astype("f"))
+
+
 def test_dimensions_are_multiplied_by_matrices_first() -> None:
     sums = ((1.0, 1.0, 0.0), (0.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 1.0))
     packed = Packing((0, 0), ((4,), (2, 2)), (1, 0, 2), (sums, None))

@@ -16,7 +16,7 @@ from tilewright.schedule.codegen.machine import host_features
 from tilewright.sketch.generators import sketches
 from tilewright.sketch.interface import SiteExpression
 from tilewright.sketch.matrix_tiles import ByteMatrixTilesSketch
-from tilewright.sketch.split_tiles import Bf16x3TilesSketch, Bf16x6TilesSketch
+from tilewright.sketch.split_tiles import Bf16x3TilesSketch, Bf16x6TilesSketch, F16MatrixTilesSketch
 from tilewright.space.pipeline import Unfit
 from tilewright.trial import Configuration
 
@@ -50,6 +50,19 @@ def test_products(kind: Any, bound: float, size: Any, constant: bool) -> None:
         assert np.max(np.abs(found - wanted)) < bound * depth, configuration
     text = te.build(kernel.schedule, kernel.arguments, target=f"cpu:{UNIT.cpu}").assembly()
     assert "tdpbf16ps" in text
+
+
+@pytest.mark.parametrize(("depth", "constant"), [(64, False), (40, True)])
+def test_products_of_f16(depth: int, constant: bool) -> None:
+    """Steps of the depth that fill no group; the sums of exact products."""
+    site = product(32, 32, depth, dtype="f16", sums="f32", constant=constant)
+    sketch = F16MatrixTilesSketch(site, UNIT)
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(n).astype("f2") for n in ((32, depth), (depth, 32)))
+    kernel = sketch.schedule(sketch.space.default)
+    assert bool(kernel.packings) == constant
+    (found,) = evaluate(kernel.lower().program, given(sketch, kernel, [a, b]), "random")
+    assert np.max(np.abs(found - (a.astype("f8") @ b + 1))) < 1e-6 * depth
 
 
 @pytest.mark.parametrize("panels", ["first", "by block"])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nest_evaluator import evaluate
+from sketch_cases import arrays as arrays_of
 from sketch_cases import unscheduled
 from test_dot_tiles import UNIT, VNNI
 from window_cases import convolution, depthwise
@@ -15,8 +16,12 @@ from window_cases import convolution, depthwise
 from tilewright import te
 from tilewright.schedule.codegen.machine import host_features
 from tilewright.sketch.generators import sketches
-from tilewright.sketch.interface import SiteExpression
-from tilewright.sketch.split_windows import Bf16x3WindowsSketch, Bf16x6WindowsSketch
+from tilewright.sketch.split_windows import (
+    Bf16MatrixWindowsSketch,
+    Bf16x3WindowsSketch,
+    Bf16x6WindowsSketch,
+    F16MatrixWindowsSketch,
+)
 from tilewright.space.pipeline import Unfit
 from tilewright.trial import Configuration
 
@@ -37,11 +42,6 @@ CASES = {
 }
 
 
-def operands(site: SiteExpression) -> list[np.ndarray]:
-    rng = np.random.default_rng(0)
-    return [rng.standard_normal(one.shape).astype("f4") for one in site.inputs]
-
-
 def given(kernel: Any, arrays: list[np.ndarray]) -> list[np.ndarray]:
     return [
         kernel.packings[i].of(one) if i in kernel.packings else one for i, one in enumerate(arrays)
@@ -54,7 +54,7 @@ def test_convolutions(name: str) -> None:
     sketch = Bf16x6WindowsSketch(site, UNIT)
     rng = np.random.default_rng(0)
     assert np.isfinite(sketch.space.prior_many(sketch.space.sample(rng, 8))).all()
-    arrays = operands(site)
+    arrays = arrays_of(site)
     kernel = sketch.schedule(sketch.space.default)
     (found,) = evaluate(kernel.lower().program, given(kernel, arrays), "random")
     np.testing.assert_allclose(found, unscheduled(site, arrays), rtol=1e-4, atol=1e-4)
@@ -72,7 +72,7 @@ def computed(sketch: Any, configuration: Configuration, arrays: list[np.ndarray]
 @pytest.mark.parametrize("name", CASES)
 def test_what_the_unit_computes(name: str) -> None:
     site = CASES[name]
-    arrays = operands(site)
+    arrays = arrays_of(site)
     wanted = unscheduled(site, arrays)
     for kind, bound in ((Bf16x6WindowsSketch, 2e-6), (Bf16x3WindowsSketch, 2e-4)):
         sketch = kind(site, UNIT)
@@ -85,10 +85,28 @@ def test_what_the_unit_computes(name: str) -> None:
 
 
 @needs_unit
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [(F16MatrixWindowsSketch, "f16"), (Bf16MatrixWindowsSketch, "bf16")]
+)
+@pytest.mark.parametrize("more", [{"stride": 2}, {"constant": False}])
+def test_images_and_filters_of_two_bytes(kind: Any, dtype: str, more: Any) -> None:
+    site = convolution((6, 5), 64, 32, pad=1, dtype=dtype, **more)
+    sketch = kind(site, UNIT)
+    assert sketch.is_exact
+    arrays = arrays_of(site)
+    wanted = unscheduled(site, arrays)
+    for configuration in (sketch.space.default, *sketch.space.sample(np.random.default_rng(0), 1)):
+        found = computed(sketch, configuration, arrays)
+        assert np.max(np.abs(found - wanted)) < 2e-6 * np.max(wanted), configuration
+    with pytest.raises(Unfit, match="two numbers of f32"):
+        Bf16x6WindowsSketch(site, UNIT)
+
+
+@needs_unit
 def test_a_piece_has_all_lines_or_a_part_of_them() -> None:
     site = convolution((6, 5), 64, 32, pad=1)
     sketch = Bf16x6WindowsSketch(site, UNIT)
-    arrays = operands(site)
+    arrays = arrays_of(site)
     wanted = unscheduled(site, arrays)
     default = dict(sketch.space.default.items)
     for lines, groups, pieces in ((6, 2, 1), (3, 1, 2), (1, 2, 2)):
@@ -104,7 +122,7 @@ def test_a_piece_has_all_lines_or_a_part_of_them() -> None:
 def test_filters_that_are_arguments_are_split_first_or_by_each_piece(panels: str) -> None:
     site = convolution((6, 5), 64, 64, constant=False, pad=1)
     sketch = Bf16x6WindowsSketch(site, UNIT)
-    arrays = operands(site)
+    arrays = arrays_of(site)
     values = {"columns": 16, "lines": 3, "groups": 1, "column_pieces": 2, "rows": 16}
     configuration = Configuration.of({**values, "panels": panels})
     assert not sketch.space.violations(configuration)

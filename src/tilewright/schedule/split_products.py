@@ -37,7 +37,7 @@ from tilewright.schedule.matrix_unit import (
     shaped,
     word,
 )
-from tilewright.schedule.splitting import GROUP, PAIR, PRODUCTS, Taps
+from tilewright.schedule.splitting import GROUP, PAIR, PRODUCTS, Taps, products
 from tilewright.schedule.tensor import compute, placeholder, reduce_axis
 
 __all__ = ["split_matrix"]
@@ -50,7 +50,13 @@ Place: TypeAlias = "int | ir.Value"
 
 
 def split_matrix(
-    lanes: int = 32, groups: int = 1, m: int = 32, parts: int = 3, window: Sequence[Taps] = ()
+    lanes: int = 32,
+    groups: int = 1,
+    m: int = 32,
+    parts: int = 3,
+    window: Sequence[Taps] = (),
+    *,
+    every: bool = False,
 ) -> TensorIntrinsic:
     """`c[r, 16 v + i] += sum of a[g, s, r, 2 q + e] * b[g, t, v, q, i, e]` of the parts `s` and `t`
     of f32 numbers, which are bf16, added up in f32, by AMX; of the pairs of parts those whose
@@ -67,6 +73,7 @@ def split_matrix(
         m: rows: 2 to 16, or equal parts of up to 16 each.
         parts: that each number is split into: 1 to 3.
         window: for each of its dimensions its taps.
+        every: whether the products of all parts are added up.
 
     Returns:
         The intrinsic.
@@ -120,11 +127,11 @@ def split_matrix(
         if not builder.machine.features & frozenset(MATRIX_EXTENSIONS[_INSTRUCTION]):
             raise builder.unsupported("split_matrix", "a matrix unit (AMX)")
         left, right = inputs
-        tile = _SplitTile(builder, left, right, out, (m, lanes), groups, parts, window)
+        tile = _SplitTile(builder, left, right, out, (m, lanes), groups, parts, window, every)
         adds = phase == UPDATE
         builder.branch(granted(builder), lambda: tile.by_unit(adds), lambda: tile.in_vectors(adds))
 
-    name = f"split_matrix_{m}x{lanes}x{groups}_{parts}"
+    name = f"split_matrix_{m}x{lanes}x{groups}_{parts}{'e' * every}"
     for one in window:
         name += f"_{one.count}d{one.dilation}s{one.stride}x{one.step}p{one.phase}"
     return decl_tensor_intrin(c.op, emit, name=name)
@@ -154,10 +161,12 @@ class _SplitTile:
         groups: int,
         parts: int,
         window: Sequence[Taps],
+        every: bool,
     ) -> None:
         self._builder, self._left, self._right, self._out = builder, left, right, out
         self._m, self._lanes = shape
         self._groups, self._parts, self._window = groups, parts, tuple(window)
+        self._products_of = products(parts, every)
         self._high = self._m // -(-self._m // ROWS)
         rows, columns = range(0, self._m, self._high), range(0, self._lanes, SUMS)
         self._sums = {(r, i): n for n, (r, i) in enumerate((r, i) for r in rows for i in columns)}
@@ -241,9 +250,9 @@ class _SplitTile:
         """What a group of elements adds to the sums at a tap."""
         before: tuple[int | None, int | None] = (None, None)
         lines = self._lines_ahead(group, taps)
-        each = -(-len(lines) // len(PRODUCTS[self._parts]) // len(self._sums))
+        each = -(-len(lines) // len(self._products_of) // len(self._sums))
         ahead = iter(lines)
-        for mine, its in PRODUCTS[self._parts]:
+        for mine, its in self._products_of:
             if mine != before[0]:
                 for first, register in self._rows.items():
                     self._load(register, self._left, group, mine, self._row(first, taps), 0)

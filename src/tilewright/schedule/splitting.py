@@ -21,6 +21,27 @@ PRODUCTS: dict[int, tuple[tuple[int, int], ...]] = {
     2: ((0, 1), (0, 0), (1, 0)),
     3: ((0, 2), (0, 1), (1, 1), (1, 0), (2, 0), (0, 0)),
 }
+
+
+def products(parts: int, every: bool = False) -> tuple[tuple[int, int], ...]:
+    """The pairs of parts that are multiplied.
+
+    >>> products(2, every=True)
+    ((0, 1), (0, 0), (1, 0), (1, 1))
+
+    Args:
+        parts: that each number is split into.
+        every: whether all of them, which makes products of numbers exact.
+
+    Returns:
+        In an order in which few parts are loaded twice.
+    """
+    if not every:
+        return PRODUCTS[parts]
+    up = range(parts)
+    return tuple((mine, its) for mine in up for its in (up if mine % 2 else reversed(up)))
+
+
 # The largest number of bf16: what is larger would become infinite.
 LARGEST = float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)  # type: ignore[no-untyped-call]
 

@@ -3,7 +3,7 @@ split into parts of bf16, of which the products that matter are added up (`sched
 
 With three parts six products count, which is at least as exact as products of f32 in the order of
 a sum; with two parts three, with errors of a 2^-16th of a product. Numbers of f16 are the sums of
-two parts, of which the second has three bits: what is left out is below a 2^-17th of a product.
+two parts, whose four products are exact.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.schedule.functions import if_then_else
 from tilewright.schedule.functions import sum as summed
 from tilewright.schedule.matrix_shapes import ROWS, SUMS
 from tilewright.schedule.schedule import create_schedule
-from tilewright.schedule.splitting import GROUP, PAIR, part_of
+from tilewright.schedule.splitting import GROUP, PAIR, part_of, products
 from tilewright.schedule.tensor import ComputeOp, Tensor, TensorRead, compute, reduce_axis
 from tilewright.schedule.types import bits
 from tilewright.sketch.contraction import MatrixOperand, contraction_of, sizes_of
@@ -71,6 +71,8 @@ class Bf16x6TilesSketch(Sketch):
     parts: ClassVar[int] = 3
     #: Of rows and columns.
     dtype: ClassVar[str] = "f32"
+    #: Whether the products of all parts are added up, not of the larger ones.
+    every: ClassVar[bool] = False
 
     def __init__(self, site: SiteExpression, target: Target) -> None:
         unit_of(target)
@@ -150,7 +152,7 @@ class Bf16x6TilesSketch(Sketch):
         far += left * (across - 1) * lost(piece)
         far += ~at_once * 2 * sums * self._groups / groups * lost(piece + sums)
         work = SplitWork(
-            self.parts,
+            products(self.parts, self.every),
             height,
             width,
             down,
@@ -216,7 +218,7 @@ class Bf16x6TilesSketch(Sketch):
         whole_depth, *others = stage.op.reduce_axis
         piece, inner = stage.split(whole_depth, values["groups"])
         stage.reorder(piece, across, down, row, lane, inner, *others)
-        dot = intrinsics.split_matrix(lanes, values["groups"], height, self.parts)
+        dot = intrinsics.split_matrix(lanes, values["groups"], height, self.parts, every=self.every)
         stage.tensorize(row, dot)
         rows_split = schedule[left]
         tile, block, part, one, step = rows_split.op.axis
@@ -323,10 +325,10 @@ class Bf16x3TilesSketch(Bf16x6TilesSketch):
 
 
 class F16MatrixTilesSketch(Bf16x6TilesSketch):
-    """Of f16: three products of two parts each."""
+    """Of f16: all products of two parts each."""
 
     name = "f16-matrix-tiles"
-    parts, dtype = 2, "f16"
+    parts, dtype, every = 2, "f16", True
 
 
 _SKETCHES = (Bf16x6TilesSketch, Bf16x3TilesSketch, F16MatrixTilesSketch)

@@ -22,7 +22,7 @@ from tilewright.schedule.functions import if_then_else
 from tilewright.schedule.functions import sum as summed
 from tilewright.schedule.matrix_shapes import ROWS, SUMS
 from tilewright.schedule.schedule import create_schedule
-from tilewright.schedule.splitting import GROUP, PAIR, Taps, part_of
+from tilewright.schedule.splitting import GROUP, PAIR, Taps, part_of, products
 from tilewright.schedule.tensor import (
     ComputeOp,
     IterVar,
@@ -75,6 +75,8 @@ class Bf16x6WindowsSketch(Sketch):
     parts: ClassVar[int] = 3
     #: Of the image and the filters.
     dtype: ClassVar[str] = "f32"
+    #: Whether the products of all parts are added up, not of the larger ones.
+    every: ClassVar[bool] = False
 
     def __init__(self, site: SiteExpression, target: Target) -> None:
         unit_of(target)
@@ -207,7 +209,7 @@ class Bf16x6WindowsSketch(Sketch):
         first = ~by_block & (not self._ahead)
         filters = across * width * self._groups * window * GROUP
         work = SplitWork(
-            self.parts,
+            products(self.parts, self.every),
             height,
             width,
             down,
@@ -292,7 +294,9 @@ class Bf16x6WindowsSketch(Sketch):
         whole_depth, *others = stage.op.reduce_axis
         outer, inner = stage.split(whole_depth, values["groups"])
         stage.reorder(outer, own_piece, across, down, row, lane, inner, *others)
-        dot = intrinsics.split_matrix(lanes, values["groups"], height, self.parts, window)
+        dot = intrinsics.split_matrix(
+            lanes, values["groups"], height, self.parts, window, every=self.every
+        )
         stage.tensorize(row, dot)
         self._place_image(schedule, left, points, (result, part), taps[0].step)
         if isinstance(right.op, ComputeOp):
@@ -444,10 +448,10 @@ class Bf16x3WindowsSketch(Bf16x6WindowsSketch):
 
 
 class F16MatrixWindowsSketch(Bf16x6WindowsSketch):
-    """Of f16, whose numbers are the sums of two parts: three products."""
+    """Of f16, whose numbers are the sums of two parts: four products."""
 
     name = "f16-matrix-windows"
-    parts, dtype = 2, "f16"
+    parts, dtype, every = 2, "f16", True
 
 
 class Bf16MatrixWindowsSketch(Bf16x6WindowsSketch):

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.schedule.expr import Cast, Const, Expr, Select, const
 from tilewright.schedule.matrix_shapes import MOST_TILES, ROWS, SUMS, split_tiles_taken
-from tilewright.schedule.splitting import GROUP, PRODUCTS
+from tilewright.schedule.splitting import GROUP
 from tilewright.schedule.tensor import IterVar
 from tilewright.sketch.packing import Packing
 from tilewright.sketch.tile_operand import tiles_of
@@ -155,15 +155,15 @@ def place_copy(copy: Any, axis: IterVar, at: tuple[Any, IterVar] | None) -> None
 class SplitWork:
     """What a kernel of split numbers has to do; each an array over configurations, or a number.
 
-    parts: that numbers are split into. rows, columns: of a tile. down, across: tiles of a piece.
-    groups, at_once: of 32 steps of the depth, those of a sum, and those that a tile is computed
-    over at once. again: how often each is read and multiplied further on. far: bytes that a piece
-    reads and writes beyond the second cache. split, first: numbers that a piece splits, and that
-    are split before all pieces. pieces: that are shared out. begins: how often workers are waited
-    for.
+    products: of parts, those that are added up. rows, columns: of a tile. down, across: tiles of a
+    piece. groups, at_once: of 32 steps of the depth, those of a sum, and those that a tile is
+    computed over at once. again: how often each is read and multiplied further on. far: bytes that
+    a piece reads and writes beyond the second cache. split, first: numbers that a piece splits, and
+    that are split before all pieces. pieces: that are shared out. begins: how often workers are
+    waited for.
     """
 
-    parts: int
+    products: Sequence[tuple[int, int]]
     rows: Any
     columns: Any
     down: Any
@@ -188,9 +188,10 @@ class SplitWork:
         registers = np.ceil(height / ROWS) * width / SUMS
         high = height / np.ceil(height / ROWS)
         factors = height / ROWS + width / SUMS
-        products, size = len(PRODUCTS[self.parts]), 2 * self.parts * GROUP
+        products, parts = len(self.products), 1 + max(mine for mine, _ in self.products)
+        size = 2 * parts * GROUP
         near = np.minimum(height, width) * self.at_once * size < target.l1_bytes / 2
-        loads = factors * (self.parts + 1) * np.where(near, (_NEAR + _FAR) / 2, _FAR)
+        loads = factors * (parts + 1) * np.where(near, (_NEAR + _FAR) / 2, _FAR)
         product = np.maximum(registers * _PRODUCT * high / ROWS, _LATENCY)
         step = np.maximum(products * product, loads) + loads / 2
         times = np.where(self.at_once == self.groups, 1, self.groups / self.at_once)

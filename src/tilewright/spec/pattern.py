@@ -101,7 +101,9 @@ class Rewrite:
 
         def act(root: ir.Value) -> None:
             numbers = [n for n, constant in enumerate(known) if constant is None]
-            operands = transform.GetOperandOp(library.any_value(), root, numbers).result
+            operands = None
+            if numbers:
+                operands = transform.GetOperandOp(library.any_value(), root, numbers).result
             result = transform.GetResultOp(library.any_value(), root, [0]).result
             call(name, operands, result, root)
 
@@ -349,12 +351,12 @@ def define_function(
     return function
 
 
-def call(name: str, inputs: ir.Value, outputs: ir.Value, root: ir.Value) -> None:
+def call(name: str, inputs: ir.Value | None, outputs: ir.Value, root: ir.Value) -> None:
     """Put the body of a function of the spec behind an op, and its results in place of values.
 
     Args:
         name: of the function.
-        inputs: a handle to what it is called with.
+        inputs: a handle to what it is called with; None: nothing.
         outputs: a handle to the values that are replaced.
         root: a handle to the op.
     """
@@ -365,11 +367,11 @@ def call(name: str, inputs: ir.Value, outputs: ir.Value, root: ir.Value) -> None
     ).results[0]
     ir.Operation.create(
         "transform.util.cast_and_call",
-        operands=[root, inputs, outputs, function],
+        operands=[root, *([] if inputs is None else [inputs]), outputs, function],
         attributes={
             "inline_call": ir.UnitAttr.get(),
             "insert_after": ir.UnitAttr.get(),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 1, 1]),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, int(inputs is not None), 1, 1]),
         },
         regions=1,
     )
@@ -425,8 +427,6 @@ def _check_captures(op: ir.Operation) -> None:
             raise UserError(f"{inner.name} in the body of {op.name} has a constant and a body")
         if len(inner.results) > 1 and any(map(_constant, inner.operands)):
             raise UserError(f"{inner.name} in the body of {op.name} has several results")
-        if len(inner.operands) and all(map(_constant, inner.operands)) and op.name != _PAD:
-            raise UserError(f"the body of {op.name} computes with constants alone")
 
 
 def _constant_user(op: ir.Operation) -> ir.Operation:

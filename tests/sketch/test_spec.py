@@ -207,6 +207,32 @@ def test_constants_bodies_and_operands_are_compared(compiler: Compiler) -> None:
     same(with_spec[0][:, 1:-1], np.minimum(1.5 - given[0] ** 2, 6))
 
 
+def test_constants_that_bodies_compute_with_alone_are_compared(compiler: Compiler) -> None:
+    body = pointwise(
+        "y",
+        "%x",
+        """%half = arith.truncf %tenth : f32 to f16
+        %whole = arith.extf %half : f16 to f32
+        %r = arith.mulf %p, %whole : f32""",
+    )
+    # A number that f16 has not, which the compiler leaves to be rounded.
+    tenth = "\n      %tenth = arith.constant 0.1 : f32"
+    site = function(f"%x: {OUT}", "%y", OUT, tenth, body)
+    x = te.placeholder((24, 32), "f32", name="x")
+    y = te.compute((24, 32), lambda i, j: x[i, j] * float(np.float16(0.1)), name="y")
+    spec = spec_of(spec_kernel("tenth", site, plain_kernel(x, y)))
+    program = "".join(
+        programs([tenth.replace("0.1", number), body], f"%x: {OUT}", "%y", OUT, name)
+        for name, number in (("same", "0.1"), ("other", "0.3"))
+    )
+    assert compiler.dispatched(program, spec) == {"tenth": 1}
+    given = random(24, 32)
+    for found, factor in zip(
+        compiler.run(program, spec, given, main=["same", "other"]), (0.1, 0.3), strict=True
+    ):
+        same(found, given * float(np.float16(factor)))
+
+
 # -- where sites meet ------------------------------------------------------------------------------
 
 DOUBLE = "%r = arith.addf %p, %p : f32"
@@ -350,12 +376,21 @@ def test_which_result_of_an_op_is_used_is_compared(compiler: Compiler) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "joined"), [("f16", False), ("bf16", False), ("i8", False), ("i8", True)]
+    ("dtype", "joined", "parts"),
+    [
+        ("f16", False, 0),
+        ("bf16", False, 0),
+        ("i8", False, 0),
+        ("i8", True, 0),
+        ("f16", False, 2),
+        ("bf16", False, 1),
+    ],
 )
 def test_packing_of_narrow_types_is_done_ahead(
-    compiler: Compiler, dtype: str, joined: bool
+    compiler: Compiler, dtype: str, joined: bool, parts: int
 ) -> None:
-    """Panels of 8 columns, the last of which is padded; as one dimension with the rows, too."""
+    """Panels of 8 columns, the last of which is padded; as one dimension with the rows, too; in
+    parts of bf16."""
     total = "i32" if dtype == "i8" else "f32"
     zero = "0" if dtype == "i8" else "0.0"
     body = f"""
@@ -366,19 +401,27 @@ def test_packing_of_narrow_types_is_done_ahead(
         outs(%f : tensor<8x20x{total}>) -> tensor<8x20x{total}>"""
     inputs = f"%x: tensor<8x16x{dtype}>, %w: tensor<16x20x{dtype}>"
     site = function(inputs, "%y", f"tensor<8x20x{total}>", body)
-    packing = Packing((0, 4), ((16,), (3, 8)), (1, 0, 2), joined=(2, 1) if joined else ())
-    x, w = te.placeholder((8, 16), dtype, name="x"), te.placeholder(packing.shape, dtype, name="w")
+    terms = (parts, 1) if parts else None
+    packing = Packing((0, 4), ((16,), (3, 8)), (1, 0, 2), (), (2, 1) if joined else (), terms)
+    x = te.placeholder((8, 16), dtype, name="x")
+    w = te.placeholder(packing.shape, packing.dtype(dtype), name="w")
     k = te.reduce_axis(16, "k")
 
     def term(i: te.Expr, j: te.Expr) -> te.Expr:
         place = (j // 8 * 16 + k,) if joined else (j // 8, k)
-        return te.cast(total, x[i, k]) * te.cast(total, w[(*place, j % 8)])
+        if parts:
+            weight = sum(w[j // 8, n, k, j % 8].astype("f32") for n in range(parts))
+        else:
+            weight = te.cast(total, w[(*place, j % 8)])
+        return te.cast(total, x[i, k]) * weight
 
     y = te.compute((8, 20), lambda i, j: te.sum(term(i, j), axis=k), name="y")
     kernel = SketchedKernel(te.create_schedule(y), (x, w, y), {1: packing})
     spec = spec_of(spec_kernel("narrow", site, kernel))
     given = np.random.default_rng(0).integers(-3, 4, (8, 16)).astype(np.int8)
-    weights = np.random.default_rng(1).integers(-3, 4, (16, 20)).astype(np.int8)
+    # Of more bits than a part of bf16 has.
+    most = 900 if parts == 2 else 4
+    weights = np.random.default_rng(1).integers(-most, most, (16, 20)).astype(np.int16)
     converted = f"""
       %x = arith.truncf %i : tensor<8x16xf32> to tensor<8x16x{dtype}>"""
     cast = "" if dtype == "i8" else converted

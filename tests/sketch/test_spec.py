@@ -233,6 +233,30 @@ def test_constants_that_bodies_compute_with_alone_are_compared(compiler: Compile
         same(found, given * float(np.float16(factor)))
 
 
+def test_what_fills_a_tensor_is_compared(compiler: Compiler) -> None:
+    """As importers write a mask, whose elements are one number that comes from outside."""
+    masked = [pointwise("m", "%x", "", inputs=1).replace("yield %r", "yield %low")]
+    masked += [add("y", "%x", "%m")]
+    low = "\n      %low = arith.constant -5.0 : f32"
+    site = function(f"%x: {OUT}", "%y", OUT, low, *masked)
+    x = te.placeholder((24, 32), "f32", name="x")
+    kernel = plain_kernel(x, te.compute((24, 32), lambda i, j: x[i, j] - 5.0, name="y"))
+    spec = spec_of(spec_kernel("lower", site, kernel))
+    bodies = {
+        "same": [low, *masked],
+        "other": [low.replace("-5.0", "-4.0"), *masked],
+        "itself": [low, masked[0].replace("yield %low", "yield %p"), masked[1]],
+    }
+    program = "".join(
+        programs(body, f"%x: {OUT}", "%y", OUT, name) for name, body in bodies.items()
+    )
+    assert compiler.dispatched(program, spec) == {"lower": 1}
+    given = random(24, 32)
+    found = compiler.run(program, spec, given, main=list(bodies))
+    for one, wanted in zip(found, (given - 5, given - 4, given + given), strict=True):
+        same(one, wanted)
+
+
 # -- where sites meet ------------------------------------------------------------------------------
 
 DOUBLE = "%r = arith.addf %p, %p : f32"

@@ -29,7 +29,7 @@ from tilewright.spec import library, shared_sequences
 from tilewright.spec.read import describe_type
 
 _CONSTANT = "arith.constant"
-_PAD = "tensor.pad"
+_PAD, _GENERIC = "tensor.pad", "linalg.generic"
 _DISPATCH = "flow.dispatch"
 _SAME_INPUTS, _SAME_RESULTS = "_inputs", "_results"
 
@@ -38,14 +38,15 @@ _SAME_INPUTS, _SAME_RESULTS = "_inputs", "_results"
 class Rewrite:
     """An op that programs are to have with its constants beside it.
 
-    op: in normal form; a scalar op of a body, or `tensor.pad`, whose body is its constant.
+    op: in normal form; a scalar op of a body, or an op whose body is its constant: `tensor.pad`, or
+        what fills a tensor.
     """
 
     op: ir.Operation
 
     @property
     def constants(self) -> tuple[ir.Attribute | None, ...]:
-        """The constant that each operand is, for a pad what it yields; None for what is none."""
+        """The constant that each operand is, or that its body yields; None for what is none."""
         return tuple(_constant(value) for value in _constant_user(self.op).operands)
 
     @property
@@ -65,8 +66,8 @@ class Rewrite:
             The names of matcher and action.
         """
         op = self.op
-        is_pad = op.name == _PAD
-        known = [None] * len(op.operands) if is_pad else self.constants
+        fills = _fills(op)
+        known = [None] * len(op.operands) if fills else self.constants
         inputs = [v for v, constant in zip(op.operands, known, strict=True) if constant is None]
         types = [value.type for value in inputs]
 
@@ -79,14 +80,14 @@ class Rewrite:
             return _emit(op, operands).results[0]
 
         define_function(name, types, [op.results[0].type], lambda *a: [body(*a)])
-        if is_pad:
-            library.define(f"{name}_pad", [library.any_op()], self._check_pad)
+        if fills:
+            library.define(f"{name}_fills", [library.any_op()], self._check_filling)
 
         def match(root: ir.Value) -> list[ir.Value]:
-            if is_pad:
+            if fills:
                 # Every op is asked, and what is included is looked for among all symbols.
-                transform.MatchOperationNameOp(root, [_PAD])
-                library.include(f"{name}_pad", [root])
+                transform.MatchOperationNameOp(root, [op.name])
+                library.include(f"{name}_fills", [root])
                 return [root]
             found = preprocessing_transform.MatchCastCompatibleDagFromRootOp(
                 library.any_value(), library.any_value(), root
@@ -110,8 +111,8 @@ class Rewrite:
         library.define(action, [library.any_op()], act)
         return matcher, action
 
-    def _check_pad(self, root: ir.Value) -> None:
-        """The pad: its amounts, its types, and one value from outside as its body."""
+    def _check_filling(self, root: ir.Value) -> None:
+        """The op: its attributes, its types, and one value from outside as its body."""
         op = self.op
         library.include(shared_sequences.COUNT_OPS, [library.match(root), library.integer(2)])
         attributes = {
@@ -122,7 +123,7 @@ class Rewrite:
         library.include(shared_sequences.COUNT_OPERANDS, count)
         found = library.match(
             root,
-            [_PAD],
+            [op.name],
             attributes,
             filter_operand_types=ir.ArrayAttr.get(types),
             filter_result_type=ir.TypeAttr.get(op.results[0].type),
@@ -217,7 +218,7 @@ class SitePattern:
             One for each op with constants beside it; equal ones too.
         """
         for op in self.ops:
-            if op.name == _PAD and any(map(_constant, _constant_user(op).operands)):
+            if _fills(op):
                 yield Rewrite(op)
                 continue
             for inner in walk(op):
@@ -421,17 +422,26 @@ def _check_captures(op: ir.Operation) -> None:
             holder = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation
             if holder != op and holder not in inside:
                 raise UserError(f"the body of {op.name} uses a value from outside")
-        if not len(inner.results) and op.name != _PAD and any(map(_constant, inner.operands)):
-            raise UserError(f"the body of {op.name} yields a constant")
+        if not len(inner.results) and not _fills(op) and any(map(_constant, inner.operands)):
+            raise UserError(f"the body of {op.name} yields a constant beside what it computes")
         if len(inner.regions) and any(map(_constant, inner.operands)):
             raise UserError(f"{inner.name} in the body of {op.name} has a constant and a body")
         if len(inner.results) > 1 and any(map(_constant, inner.operands)):
             raise UserError(f"{inner.name} in the body of {op.name} has several results")
 
 
+def _fills(op: ir.Operation) -> bool:
+    """Whether what an op's body is, is a constant."""
+    if op.name not in (_PAD, _GENERIC):
+        return False
+    *others, end = (one.operation for one in op.regions[0].blocks[0].operations)
+    held = len(end.operands) == 1 and _constant(end.operands[0]) is not None
+    return held and all(one.name == _CONSTANT for one in others)
+
+
 def _constant_user(op: ir.Operation) -> ir.Operation:
-    """The op that uses the constants: the op itself, of a pad the end of its body."""
-    if op.name != _PAD:
+    """The op that uses the constants: the op itself, or the end of its body."""
+    if not _fills(op):
         return op
     operations = op.regions[0].blocks[0].operations
     return operations[len(operations) - 1].operation

@@ -263,6 +263,17 @@ def test_bf16_adds_up_in_f32(kind: Any, target: Target, constant: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", [Bf16TilesSketch, Bf16MatrixTilesSketch])
+def test_sums_of_bf16_are_added_up_in_f32(kind: Any) -> None:
+    site = product(14, 32, 64, dtype="bf16", sums="bf16")
+    sketch = kind(site, UNIT)
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((14, 64), (64, 32)))
+    (found,) = evaluate(sketch.schedule(sketch.space.default).lower().program, [a, b], "random")
+    wanted = (a.astype("f8") @ b.astype("f8")).astype(ml_dtypes.bfloat16) + ml_dtypes.bfloat16(1)
+    assert np.mean(found == wanted) > 0.99
+
+
+@pytest.mark.parametrize("kind", [Bf16TilesSketch, Bf16MatrixTilesSketch])
 def test_padding_of_bf16_before_it_is_converted(kind: Any) -> None:
     """As importers write it: the image is padded, then what is read of it is converted."""
     site = windows((4, 4), 8, 16, pad=1, dtype="bf16")

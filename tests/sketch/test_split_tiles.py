@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from nest_evaluator import evaluate
@@ -63,6 +64,32 @@ def test_products_of_f16(depth: int, constant: bool) -> None:
     assert bool(kernel.packings) == constant
     (found,) = evaluate(kernel.lower().program, given(sketch, kernel, [a, b]), "random")
     assert np.max(np.abs(found - (a.astype("f8") @ b + 1))) < 1e-6 * depth
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_sums_of_f16_are_added_up_in_f32(constant: bool) -> None:
+    site = product(32, 32, 64, dtype="f16", sums="f16", constant=constant)
+    sketch = F16MatrixTilesSketch(site, UNIT)
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(n).astype("f2") for n in ((32, 64), (64, 32)))
+    kernel = sketch.schedule(sketch.space.default)
+    (found,) = evaluate(kernel.lower().program, given(sketch, kernel, [a, b]), "random")
+    wanted = (a.astype("f8") @ b).astype("f2") + np.float16(1)
+    assert np.mean(found == wanted) > 0.99
+    np.testing.assert_allclose(found, wanted, rtol=2**-9, atol=2**-9)
+
+
+def test_constants_of_bf16_beside_rows_of_f32() -> None:
+    a, b = te.placeholder((32, 64), "f32", name="a"), te.placeholder((64, 32), "bf16", name="b")
+    k = te.reduce_axis(64, "k")
+    c = te.compute((32, 32), lambda i, j: te.sum(a[i, k] * b[k, j].astype("f32"), axis=k), name="c")
+    sketch = Bf16x6TilesSketch(SiteExpression((a, b), (False, True), c), UNIT)
+    kernel = sketch.schedule(sketch.space.default)
+    rng = np.random.default_rng(0)
+    rows, columns = rng.standard_normal((32, 64)).astype("f4"), rng.standard_normal((64, 32))
+    columns = columns.astype(ml_dtypes.bfloat16)
+    (found,) = evaluate(kernel.lower().program, given(sketch, kernel, [rows, columns]), "random")
+    assert np.max(np.abs(found - rows.astype("f8") @ columns.astype("f8"))) < 1e-6 * 64
 
 
 @pytest.mark.parametrize("panels", ["first", "by block"])

@@ -43,11 +43,12 @@ def convolution(
     pad: int = 0,
     last: bool = True,
     dtype: str = "f32",
+    sums: str | None = None,
     constant: bool = True,
     epilogue: Callable[[Any], Any] = lambda v: te.maximum(v, 0.0),
 ) -> SiteExpression:
     """Of any rank, channels last (with filters HWCF) or first (FCHW), bias added."""
-    rank, total = len(size), "i32" if dtype == "i8" else "f32"
+    rank, total = len(size), sums or ("i32" if dtype == "i8" else "f32")
     first = 1 if last else 2
     shape = (1, *size, channels) if last else (1, channels, *size)
     window = (kernel,) * rank

@@ -26,7 +26,7 @@ from tilewright.sketch.small_elements import (
     copy_in_vectors,
     small_element,
 )
-from tilewright.sketch.structure import extent, source_read
+from tilewright.sketch.structure import extent, source_read, summed_in
 from tilewright.sketch.tile_operand import BY_BLOCK, FIRST, tiles_of
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Constraint
@@ -70,7 +70,7 @@ class DotTilesSketch(Sketch):
         self._form = contraction_of(site)
         rows, columns, _ = self._form.sizes
         left, right = (self._small(one.factor) for one in (self._form.left, self._form.right))
-        sums = self._form.main.output.dtype
+        sums = summed_in(self._form.main.output.dtype)
         plain = right is not None and right.is_plain
         if sums != self.dots.sums or left is None or not plain:
             raise Unfit(f"it does not add up products of {self.dots.what} in {self.dots.sums}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.schedule.expr import Expr
+from tilewright.schedule.expr import Expr, cast
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.tensor import ComputeOp, IterVar, Tensor
 from tilewright.sketch.contraction import MatrixForm, together
@@ -38,7 +38,7 @@ def result_of(form: MatrixForm, sums: Callable[[Expr, Expr], Expr]) -> Tensor:
             together([at[axis] for axis in axes], axes)
             for axes in (form.left.tile, form.right.tile)
         )
-        return sums(row, column)
+        return cast(main.output.dtype, sums(row, column))
 
     return result_with(form.site.output, main.output, element)
 

@@ -93,9 +93,11 @@ def small_element(factor: Expr, dtype: str) -> SmallElement | None:
 
     Returns:
         None where it is no element of that type that is converted, with or without its sign, with a
-        number of that type taken from it or not, or 0.
+        number of that type taken from it or not, or 0. Floats need not be converted.
     """
     match factor:
+        case TensorRead() as read if read.dtype == dtype and is_float(dtype):
+            return SmallElement(read)
         case Cast(value=TensorRead() as read) if read.dtype == dtype:
             return SmallElement(read)
         case Cast(value=Select(b=Const()) as choice):

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tilewright.schedule.expr import Expr, binary, const, index
+from tilewright.schedule.expr import Expr, binary, cast, const, index
 from tilewright.schedule.functions import if_then_else
 from tilewright.schedule.functions import sum as summed
 from tilewright.schedule.matrix_shapes import ROWS, SUMS
@@ -36,12 +36,13 @@ from tilewright.sketch.split_work import (
     heights_of,
     number_of,
     place_copy,
+    read_of,
     split_panels,
     tile_rules,
     unit_of,
     widths_of,
 )
-from tilewright.sketch.structure import extent, source_read
+from tilewright.sketch.structure import extent, summed_in
 from tilewright.sketch.tile_operand import BY_BLOCK, FIRST, pieces_of, tiles_of
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Constraint
@@ -80,7 +81,7 @@ class Bf16x6TilesSketch(Sketch):
         self._target = target
         rows, columns, depth = form.sizes
         numbers = [number_of(one.factor, self.dtype) for one in (form.left, form.right)]
-        if form.main.output.dtype != "f32" or any(one is None for one in numbers):
+        if summed_in(form.main.output.dtype) != "f32" or any(one is None for one in numbers):
             raise Unfit(f"it does not add up products of {self.dtype}")
         if form.batch or not form.depth or min(rows, columns, depth) < _LEAST:
             raise Unfit(f"it has batches, or fewer than {_LEAST} rows, columns or steps")
@@ -94,7 +95,8 @@ class Bf16x6TilesSketch(Sketch):
         packing = self._packing(SUMS)
         self._ahead = packing is not None
         if packing is not None:
-            check_growth(packing, self.dtype)
+            assert form.right.position is not None
+            check_growth(packing, site.inputs[form.right.position].dtype)
         widths = widths_of(columns)
         if not self._ahead:
             widths = tuple(n for n in widths if columns % n == 0)
@@ -253,7 +255,7 @@ class Bf16x6TilesSketch(Sketch):
     def _at(self, operand: MatrixOperand, place: Expr, step: Expr) -> Expr:
         """The number of an operand at a step of the filled depth; 0 where that is none of it."""
         outer, inner = step // self._filled, step % self._filled
-        value = operand.at([], place, outer * self._inner + inner)
+        value = cast("f32", operand.at([], place, outer * self._inner + inner))
         if self._filled == self._inner:
             return value
         return if_then_else(inner < self._inner, value, const(0, "f32"))
@@ -291,10 +293,8 @@ class Bf16x6TilesSketch(Sketch):
     def _packing(self, lanes: int) -> Packing | None:
         """Of constant columns; None where they are not, or no dimension is an axis itself."""
         form = self._form
-        read = source_read(form.right.factor)
-        if read is None or read is not number_of(form.right.factor, self.dtype):
-            return None
-        if form.right.position is None or len(form.right.tile) != 1:
+        read, position = read_of(form.right.factor, self.dtype), form.right.position
+        if read is None or position is None or len(form.right.tile) != 1:
             return None
         (column,) = form.right.tile
         *outer, inner = form.depth

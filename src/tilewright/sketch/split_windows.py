@@ -47,12 +47,13 @@ from tilewright.sketch.split_work import (
     heights_of,
     number_of,
     place_copy,
+    read_of,
     split_panels,
     tile_rules,
     unit_of,
     widths_of,
 )
-from tilewright.sketch.structure import axes_of, extent, factors, result_with
+from tilewright.sketch.structure import axes_of, extent, factors, result_with, summed_in
 from tilewright.sketch.tile_operand import BY_BLOCK, FIRST, tiles_of
 from tilewright.space.arrays import FloatArray
 from tilewright.space.knobs import ChoiceKnob, TileKnob
@@ -113,10 +114,10 @@ class Bf16x6WindowsSketch(Sketch):
         self._groups = prod(map(extent, outer)) * self._filled // GROUP
         widths = widths_of(extent(self._column))
         if self._ahead:
-            check_growth(self._packing(SUMS), self.dtype)
+            check_growth(self._packing(SUMS), found.filter.dtype)
         else:
             widths = tuple(n for n in widths if extent(self._column) % n == 0)
-            beside = found.filter.indices[-1] is self._column
+            beside = found.filter.indices[-1] is self._column and found.filter.dtype == self.dtype
             if not widths or not beside or self._filled > self._inner:
                 raise Unfit("its filters are neither constant nor whole vectors of memory")
         self._choose(widths)
@@ -149,8 +150,8 @@ class Bf16x6WindowsSketch(Sketch):
         found = self._found
         own = [p for p in factors(found.body) if any(r is found.image for r in reads(p))]
         rest = [p for p in factors(found.body) if all(p is not one for one in own)]
-        plain = len(own) == 1 and len(rest) == 1 and found.op.outputs[0].dtype == "f32"
-        if not plain or number_of(rest[0], self.dtype) is not found.filter:
+        plain = len(own) == 1 and len(rest) == 1 and summed_in(found.op.outputs[0].dtype) == "f32"
+        if not plain or read_of(rest[0], self.dtype) is not found.filter:
             raise Unfit(f"it does not add up products of two numbers of {self.dtype}")
         self._factor = own[0]
         none = const(0, found.image.dtype)
@@ -352,6 +353,7 @@ class Bf16x6WindowsSketch(Sketch):
             )
             read = TensorRead(found.image.tensor, where)
             value = transform(self._factor, lambda e: read if e is found.image else None)
+            value = cast("f32", value)
             if self._filled > self._inner:
                 value = if_then_else(step < self._inner, value, const(0, "f32"))
             return value
@@ -418,7 +420,7 @@ class Bf16x6WindowsSketch(Sketch):
             for place, one in zip((first % lines, *rest), taps, strict=True):
                 row = row + place * one.step
             where = first // lines, column // lanes, row // height, row % height, column % lanes
-            return TensorRead(sums, where)
+            return cast(found.op.outputs[0].dtype, TensorRead(sums, where))
 
         return result_with(found.site.output, found.op.outputs[0], element)
 

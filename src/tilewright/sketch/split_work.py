@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.schedule.expr import Cast, Const, Expr, Select, const
 from tilewright.schedule.matrix_shapes import MOST_TILES, ROWS, SUMS, split_tiles_taken
 from tilewright.schedule.splitting import GROUP
-from tilewright.schedule.tensor import IterVar
+from tilewright.schedule.tensor import IterVar, TensorRead
 from tilewright.sketch.packing import Packing
 from tilewright.sketch.tile_operand import tiles_of
 from tilewright.space.arrays import FloatArray
@@ -61,10 +61,10 @@ def widths_of(columns: int) -> tuple[int, ...]:
 
 
 def number_of(factor: Expr, dtype: str) -> Expr | None:
-    """What a factor of products of f32 is the number of.
+    """What a factor of products that are added up in f32 is the number of.
 
     Args:
-        factor: of f32.
+        factor: of f32, or of the number's type.
         dtype: of the number.
 
     Returns:
@@ -72,15 +72,32 @@ def number_of(factor: Expr, dtype: str) -> Expr | None:
         instead of it; None where it is no such number.
     """
     match factor:
-        case _ if factor.dtype != "f32":
-            return None
-        case _ if dtype == "f32":
+        case _ if factor.dtype == dtype:
             return factor
-        case Cast(value=value) if value.dtype == dtype:
+        case Cast(value=value) if (factor.dtype, value.dtype) == ("f32", dtype):
             return value
         case Select(b=Const() as nothing) if not nothing.value:
             one = number_of(factor.a, dtype)
             return None if one is None else replace(factor, a=one, b=const(0, dtype))
+    return None
+
+
+def read_of(factor: Expr, dtype: str) -> TensorRead | None:
+    """What a factor is read from, element by element.
+
+    Args:
+        factor: of products that are added up in f32.
+        dtype: of the numbers that are split.
+
+    Returns:
+        The read of a number of that type, or of one that it is converted from unchanged; None for
+        anything else.
+    """
+    match number_of(factor, dtype):
+        case TensorRead() as read:
+            return read
+        case Cast(value=TensorRead() as read) if read.dtype in ("f16", "bf16"):
+            return read
     return None
 
 

@@ -297,6 +297,16 @@ def tile_sizes(size: int, most: int, multiple: int = 1) -> tuple[int, ...]:
 # -- the same expression, written otherwise --------------------------------------------------------
 
 
+def summed_in(dtype: str) -> str:
+    """The type in which sums are added up: floats of 16 bits in f32, which processors add faster
+    than these, and more exactly.
+
+    Args:
+        dtype: of the sums.
+    """
+    return "f32" if dtype in ("f16", "bf16") else dtype
+
+
 def result_with(
     output: Tensor, replaced: Tensor, element: Callable[[tuple[Expr, ...]], Expr]
 ) -> Tensor:

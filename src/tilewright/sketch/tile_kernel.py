@@ -30,7 +30,7 @@ from tilewright.schedule.walk import nodes
 from tilewright.sketch.contraction import MatrixForm, together
 from tilewright.sketch.fetching import fetched_ahead
 from tilewright.sketch.interface import SketchedKernel
-from tilewright.sketch.structure import extent, rewritten, source_read, structure_of
+from tilewright.sketch.structure import extent, rewritten, source_read, structure_of, summed_in
 from tilewright.sketch.tile_operand import BY_BLOCK, TileOperand
 from tilewright.target import Target
 
@@ -72,14 +72,12 @@ class TileChoice:
 
 
 def sum_type(form: MatrixForm) -> str:
-    """The type in which products are added up: floats of 16 bits in f32, which processors add
-    faster than these, and more exactly.
+    """The type in which products are added up; see `summed_in`.
 
     Args:
         form: the contraction.
     """
-    dtype = form.main.output.dtype
-    return "f32" if dtype in ("f16", "bf16") else dtype
+    return summed_in(form.main.output.dtype)
 
 
 def adds_in_result(form: MatrixForm) -> bool:

@@ -106,7 +106,7 @@ def test_images_and_filters_of_two_bytes(kind: Any, dtype: str, more: Any) -> No
         found = computed(sketch, configuration, arrays)
         off = np.abs(found.astype("f4") - wanted)
         assert np.max(off) < bound * np.max(wanted), configuration
-    with pytest.raises(Unfit, match="numbers? of (f32|the image)"):
+    with pytest.raises(Unfit, match=r"numbers? of (f32|the image)"):
         Bf16x6WindowsSketch(site, UNIT)
 
 

@@ -147,6 +147,7 @@ def test_convolutions_read_their_image_with_padding() -> None:
         (product(32, 20, 32, dtype="f32", sums="f32"), UNIT, "neither constant nor whole"),
         (product(32, 32, 32, True, dtype="f32", sums="f32"), UNIT, "neither constant nor whole"),
         (convolution(), UNIT, "products of f32"),
+        (product(32, 32, 32, dtype="f16", sums="f32"), UNIT, "converted from f16"),
         (
             product(32, 8448, 8192, dtype="f32", sums="f32", constant=True),
             UNIT,

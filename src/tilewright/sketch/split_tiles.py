@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tilewright.schedule.expr import Expr, binary, cast, const, index
+from tilewright.schedule.expr import Cast, Expr, binary, cast, const, index
 from tilewright.schedule.functions import if_then_else
 from tilewright.schedule.functions import sum as summed
 from tilewright.schedule.matrix_shapes import ROWS, SUMS
@@ -83,6 +83,9 @@ class Bf16x6TilesSketch(Sketch):
         numbers = [number_of(one.factor, self.dtype) for one in (form.left, form.right)]
         if summed_in(form.main.output.dtype) != "f32" or any(one is None for one in numbers):
             raise Unfit(f"it does not add up products of {self.dtype}")
+        narrow = {one.value.dtype if isinstance(one, Cast) else "" for one in numbers}
+        if narrow in ({"f16"}, {"bf16"}):
+            raise Unfit(f"its numbers are converted from {narrow.pop()}, which has fewer parts")
         if form.batch or not form.depth or min(rows, columns, depth) < _LEAST:
             raise Unfit(f"it has batches, or fewer than {_LEAST} rows, columns or steps")
         if not form.left.contiguous[1]:

@@ -96,7 +96,7 @@ def read_of(factor: Expr, dtype: str) -> TensorRead | None:
     match number_of(factor, dtype):
         case TensorRead() as read:
             return read
-        case Cast(value=TensorRead() as read) if read.dtype in ("f16", "bf16"):
+        case Cast(value=TensorRead() as read) if dtype == "f32" and read.dtype in ("f16", "bf16"):
             return read
     return None
 

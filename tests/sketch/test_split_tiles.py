@@ -18,6 +18,7 @@ from tilewright.sketch.generators import sketches
 from tilewright.sketch.interface import SiteExpression
 from tilewright.sketch.matrix_tiles import ByteMatrixTilesSketch
 from tilewright.sketch.split_tiles import Bf16x3TilesSketch, Bf16x6TilesSketch, F16MatrixTilesSketch
+from tilewright.sketch.split_work import read_of
 from tilewright.space.pipeline import Unfit
 from tilewright.trial import Configuration
 
@@ -77,6 +78,17 @@ def test_sums_of_f16_are_added_up_in_f32(constant: bool) -> None:
     wanted = (a.astype("f8") @ b).astype("f2") + np.float16(1)
     assert np.mean(found == wanted) > 0.99
     np.testing.assert_allclose(found, wanted, rtol=2**-9, atol=2**-9)
+
+
+def test_what_a_factor_is_read_from_has_its_numbers() -> None:
+    """A conversion that rounds is none to read through: f16 has not all numbers of bf16."""
+    reads = {dtype: te.placeholder((4,), dtype, name=dtype)[0] for dtype in ("f32", "f16", "bf16")}
+    assert read_of(reads["f32"], "f32") is reads["f32"]
+    assert read_of(reads["bf16"].astype("f32"), "f32") is reads["bf16"]
+    assert read_of(reads["f16"].astype("f32"), "f16") is reads["f16"]
+    assert read_of(reads["bf16"].astype("f16"), "f16") is None
+    assert read_of(reads["f32"].astype("f16"), "f16") is None
+    assert read_of(reads["f32"].astype("f16").astype("f32"), "f32") is None
 
 
 def test_constants_of_bf16_beside_rows_of_f32() -> None:

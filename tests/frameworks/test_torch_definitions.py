@@ -70,6 +70,16 @@ CASES: dict[str, Case] = {
         mode="nearest", padding_mode="border", align_corners=False
     ),
     "mirrored places": sampled(padding_mode="reflection", align_corners=True),
+    "some pixels of single channels, and windows of them": (
+        lambda x, w, v: F.relu(
+            F.conv2d(x, w, stride=2, groups=4) + F.conv2d(x, v, stride=2, padding=1, groups=4)
+        ),
+        (image(), random(4, 1, 1, 1), random(4, 1, 3, 3)),
+    ),
+    "some elements of single channels": (
+        lambda x, w, b: F.conv1d(x, w, b, stride=3, groups=4),
+        (random(2, 4, 11), random(8, 1, 1), random(8)),
+    ),
     "instances": (lambda x: F.instance_norm(x), (image(),)),
     "instances, weighted": (
         lambda x, w, b: F.instance_norm(x, weight=w, bias=b),

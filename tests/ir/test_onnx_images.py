@@ -28,6 +28,10 @@ def transposed(filters: tuple[int, ...], bias: int = 0, **how: Any) -> Case:
     return "ConvTranspose", image(), known, how
 
 
+def convolved(filters: tuple[int, ...], bias: int = 0, **how: Any) -> Case:
+    return "Conv", *transposed(filters, bias, **how)[1:]
+
+
 def padded(mode: str, *pads: int, axes: tuple[int, ...] = ()) -> Case:
     known = {"pads": np.array(pads)}
     if axes:
@@ -64,6 +68,7 @@ CASES: dict[str, Case] = {
     "usual padding": transposed((4, 6, 3, 3), 6, strides=[2, 2], auto_pad="SAME_UPPER"),
     "usual padding, below": transposed((4, 6, 3, 4), strides=[2, 2], auto_pad="SAME_LOWER"),
     "more off one side": transposed((4, 6, 3, 3), strides=[2, 2], pads=[0, 1, 2, 0]),
+    "single pixels of single channels": convolved((8, 1, 1, 1), 8, group=4, strides=[2, 3]),
     "places between pixels": sampled(),
     "places of several images": sampled(3, align_corners=1),
     "the nearest pixels": sampled(mode="nearest"),
@@ -84,6 +89,10 @@ STAYS: dict[str, Case] = {
     "more all around": padded("constant", 0, 0, 1, 1, 0, 0, 2, 2),
     "mirrored on both sides": padded("reflect", 0, 0, 1, 2, 0, 0, 2, 1),
     "groups of channels": transposed((4, 3, 3, 3), group=2, strides=[2, 2]),
+    "windows of single channels": convolved((4, 1, 3, 3), group=4, strides=[2, 2]),
+    "single pixels, padded": convolved((4, 1, 1, 1), group=4, strides=[2, 2], pads=[1] * 4),
+    "single pixels of several channels": convolved((4, 2, 1, 1), group=2, strides=[2, 2]),
+    "all pixels of single channels": convolved((4, 1, 1, 1), group=4, strides=[1, 1]),
     "cubic": sampled(mode="bicubic"),
 }
 

@@ -3,8 +3,9 @@
 IREE 3.13 gives other numbers for a `GridSample`, for an `AveragePool` whose last windows reach
 beyond its padding, and for an `InstanceNormalization` of sizes that are known at run time only. It
 does not compile a transposed convolution of single channels, nor one that takes more off one side
-or asks for the usual padding by name, nor a `Pad` that takes away or mirrors one side alone, and
-refuses `Col2Im`. They are written by other operations:
+or asks for the usual padding by name, nor a `Pad` that takes away or mirrors one side alone, nor
+the sum of two convolutions of single channels where one reads every second pixel alone, and refuses
+`Col2Im`. They are written by other operations:
 
     GridSample             the pixels about a place, gathered, by their distances from it
     AveragePool            the padding by zeros first, of which then all counts
@@ -13,6 +14,7 @@ refuses `Col2Im`. They are written by other operations:
                            pixels is a convolution of its own; their results take turns, as in
                            DepthToSpace. Otherwise what is taken off one side alone is taken off
                            the result
+    Conv                   of single channels and single pixels: of those that it reads
     Pad                    a slice, or parts of the image backwards beside it
     Col2Im                 a transposed convolution with filters of a single one
 
@@ -56,12 +58,12 @@ def rewrite_images(model: onnx.ModelProto) -> int:
         How many operations were rewritten.
     """
     graph = model.graph
-    if version_of(model) < _OLDEST or not any(one.op_type in _WRITERS for one in graph.node):
+    if version_of(model) < _OLDEST or not any(_is_asked(one) for one in graph.node):
         return 0
     images = _Images(version_of(model), shapes_of(model), constants_of(graph))
 
     def write(node: onnx.NodeProto, build: GraphBuild) -> bool:
-        if node.domain or node.op_type not in _WRITERS:
+        if not _is_asked(node):
             return False
         given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         return bool(_WRITERS[node.op_type](images, node, given, build))
@@ -173,7 +175,19 @@ class _Images:
         build.op("Add", build.op("Mul", apart, times), bias, to=node.output[0])
         return True
 
-    # -- transposed convolutions ---------------------------------------------------------------
+    # -- convolutions --------------------------------------------------------------------------
+
+    def sparse(self, node: onnx.NodeProto, given: dict[str, Any], build: GraphBuild) -> bool:
+        """A convolution of channels by themselves that reads single pixels, not all of them."""
+        channels, *kernel = self._sizes(node.input[1])[1:] or [None]
+        if [channels, *kernel] != [1] * (1 + len(kernel)) or any(given.get("pads", ())):
+            return False
+        steps, axes = given.pop("strides"), range(2, 2 + len(kernel))
+        ends = [_TO_THE_END for _ in axes]
+        slices = (np.array(one, np.int64) for one in ([0 for _ in axes], ends, axes, steps))
+        image = build.op("Slice", node.input[0], *(build.constant(one) for one in slices))
+        build.op("Conv", image, *node.input[1:], to=node.output[0], **given)
+        return True
 
     def transposed(self, node: onnx.NodeProto, given: dict[str, Any], build: GraphBuild) -> bool:
         """One that takes more off one side, or whose padding is asked for by name, or one of
@@ -295,11 +309,21 @@ class _Images:
 _WRITERS = {
     "AveragePool": _Images.pool,
     "Col2Im": _Images.columns,
+    "Conv": _Images.sparse,
     "ConvTranspose": _Images.transposed,
     "GridSample": _Images.grid,
     "InstanceNormalization": _Images.instances,
     "Pad": _Images.pad,
 }
+
+
+def _is_asked(node: onnx.NodeProto) -> bool:
+    """Whether an operation may have to be written by others; a model is full of convolutions."""
+    if node.domain or node.op_type not in _WRITERS:
+        return False
+    given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+    strided = given.get("group", 1) > 1 and max(given.get("strides", (1,))) > 1
+    return node.op_type != "Conv" or strided
 
 
 def _backwards(build: GraphBuild, value: str, axis: int, begin: int, end: int) -> str:

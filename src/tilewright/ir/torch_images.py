@@ -2,8 +2,8 @@
 
 IREE 3.13 gives other numbers for `grid_sampler`, and does not compile `col2im`, resizes that
 smooth, padding that goes around, takes elements away or mirrors one side alone (of some sizes
-both), padding to the same size for filters of an even one, and transposed convolutions of single
-channels. Pooling to a given size it has ask of each element and each result whether they belong
+both), padding to the same size for filters of an even one, transposed convolutions of single
+channels, and the sum of two convolutions of these where one reads every second pixel alone. Pooling to a given size it has ask of each element and each result whether they belong
 together, hundreds of times the work of a mean. They are written by other operations, as
 `ir/onnx_images` does it for ONNX.
 """
@@ -30,6 +30,7 @@ def of_images() -> dict[Any, Callable[..., Any]]:
     found[_aten.pad.default] = _pad
     for rank in (1, 2, 3):
         found[getattr(_aten, f"reflection_pad{rank}d").default] = _reflection_pad
+        found[getattr(_aten, f"conv{rank}d").default] = _sparse
         found[getattr(_aten, f"conv{rank}d").padding] = _same
         found[getattr(_aten, f"adaptive_avg_pool{rank}d").default] = _adaptive_mean
         found[getattr(_aten, f"adaptive_max_pool{rank}d").default] = _adaptive_maximum
@@ -204,6 +205,28 @@ def _same(
     x = F.pad(x, [n for size in reversed(whole) for n in (size // 2, size - size // 2)])
     convolve = (F.conv1d, F.conv2d, F.conv3d)[len(kernel) - 1]
     return convolve(x, weight, bias, tuple(stride), 0, tuple(dilation), groups)
+
+
+def _sparse(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    groups: int = 1,
+) -> Any:
+    """A convolution of channels by themselves that reads single pixels, not all of them: one of
+    those that it reads."""
+    channels, *kernel = weight.shape[1:]
+    alone = groups > 1 and [channels, *kernel] == [1] * (1 + len(kernel))
+    if not alone or max(stride) == 1 or any(padding):
+        return NotImplemented
+    steps = list(stride) * (len(kernel) if len(stride) == 1 else 1)
+    for axis, step in enumerate(steps, x.dim() - len(kernel)):
+        x = _aten.slice(x, axis, step=step)
+    convolve = (F.conv1d, F.conv2d, F.conv3d)[len(kernel) - 1]
+    return convolve(x, weight, bias, groups=groups)
 
 
 def _col2im(

@@ -3,9 +3,10 @@
 IREE 3.13 gives other numbers for `grid_sampler`, and does not compile `col2im`, resizes that
 smooth, padding that goes around, takes elements away or mirrors one side alone (of some sizes
 both), padding to the same size for filters of an even one, transposed convolutions of single
-channels, and the sum of two convolutions of these where one reads every second pixel alone. Pooling to a given size it has ask of each element and each result whether they belong
-together, hundreds of times the work of a mean. They are written by other operations, as
-`ir/onnx_images` does it for ONNX.
+channels, and the sum of two convolutions of these where one reads every second pixel alone. Pooling
+to a given size it has ask of each element and each result whether they belong together, hundreds of
+times the work of a mean. They are written by other operations, as `ir/onnx_images` does it for
+ONNX.
 """
 
 from __future__ import annotations

@@ -32,6 +32,8 @@ _FUNCTIONS = (
 )
 # What takes a part of a tensor; how many equal ones of one tensor are steps, not halves or heads.
 _SLICE, _STEPS = "tensor.extract_slice", 8
+# By how many bits what is made of constants may be larger than these for IREE to compute it ahead.
+_LARGER = 8 << 20
 # No access to the data.
 _SIZES = ("tensor.dim",)
 
@@ -219,13 +221,16 @@ class ProgramOps:
         return max(map(self.known, needed(op)), default=FREE)
 
     def stays_outside(self, op: ir.Operation) -> bool:
-        """Whether the compiler computes an op ahead: of constants, and not larger than these.
+        """Whether the compiler computes an op ahead: of constants, and not larger than these, or
+        little larger and too much to be computed wherever it is used.
 
         Args:
             op: one that can be part of a site.
         """
-        constant = self.known(op.results[0]) == CONSTANT
-        return constant and sum(map(size_in_bits, op.results)) <= self._data_of(op)
+        if self.known(op.results[0]) != CONSTANT:
+            return False
+        more = sum(map(size_in_bits, op.results)) - self._data_of(op)
+        return more <= 0 or (more <= _LARGER and (is_costly(op) or not is_cheap(op)))
 
     def _data_of(self, op: ir.Operation) -> int:
         """Bits of the constants that an op of constants reads."""

@@ -215,6 +215,31 @@ def test_what_is_known_before_a_run(compiler):
     assert "linalg.transpose" not in computed(site)
 
 
+PLACES = """
+util.global private @places = #flow.parameter.named<"model"::"places"> : tensor<32x3xf32>
+util.global private @w = #flow.parameter.named<"model"::"w"> : tensor<3x48xf32>
+func.func @main(%x: tensor<32x48xf32>) -> tensor<32x48xf32> {
+  %p = util.global.load @places : tensor<32x3xf32>
+  %w = util.global.load @w : tensor<3x48xf32>
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<32x48xf32>
+  %f = linalg.fill ins(%z : f32) outs(%e : tensor<32x48xf32>) -> tensor<32x48xf32>
+  %q = linalg.matmul ins(%p, %w : tensor<32x3xf32>, tensor<3x48xf32>)
+      outs(%f : tensor<32x48xf32>) -> tensor<32x48xf32>
+  %0 = arith.addf %x, %q : tensor<32x48xf32>
+  return %0 : tensor<32x48xf32>
+}
+"""
+
+
+def test_products_of_constants_are_computed_ahead(compiler):
+    """What a network computes of its places is larger than they are; a site takes the result."""
+    _, (site,) = sites_of(compiler, PLACES)
+    assert list(map(str, site.alone.arguments)) == ["32x48xf32", "32x48xf32"]
+    assert sorted(site.constant) == [False, True]
+    assert computed(site) == ["arith.addf"]
+
+
 SHARED = """
 func.func @main(%a: tensor<64x32xf32>, %b: tensor<32x64xf32>, %c: tensor<64x64xf32>)
     -> tensor<64xf32> {

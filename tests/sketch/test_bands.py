@@ -33,9 +33,11 @@ def band(
     constant: bool = True,
     outputs: int = 0,
     pooled: bool = False,
+    residual: bool = False,
 ) -> SiteExpression:
     """Of a MobileNet, channels last: 1x1, bias, ReLU6, padding, depthwise windows, bias, ReLU6;
-    with `outputs` a plain convolution of as many channels, `pooled` the largest of each window."""
+    with `outputs` a plain convolution of as many channels, `pooled` the largest of each window,
+    `residual` what the windows read added to their sums."""
     x = te.placeholder((1, size, size, inputs), "f32", name="x")
     w = te.placeholder((inputs, channels), "f32", name="w")
     b = te.placeholder((channels,), "f32", name="b")
@@ -69,7 +71,12 @@ def band(
         return te.sum(value * f[di, dj, c], axis=[di, dj])
 
     y = te.compute((1, out, out, channels), window, name="y")
-    z = te.compute(y.shape, lambda n, i, j, c: six(y[n, i, j, c] + g[c]), name="z")
+
+    def last(*at: Any) -> Any:
+        value = six(y[at] + g[at[-1]])
+        return value + act[at] if residual else value
+
+    z = te.compute(y.shape, last, name="z")
     given = (x, w, b, g) if pooled else (x, w, b, f, g)
     return SiteExpression(given, (False, *(constant,) * (len(given) - 1)), z)
 
@@ -158,6 +165,7 @@ def test_tiles_that_do_not_fit_the_registers_are_invalid() -> None:
     [
         (lambda: band(6, 4, 16, outputs=8), "channels are added up"),
         (lambda: _read_twice(), "read elsewhere"),
+        (lambda: band(6, 4, 16, residual=True), "read elsewhere"),
         (lambda: _windows_alone(), "1 reductions instead of two"),
         (lambda: _product_behind(), "no operand is read through sliding windows"),
     ],

@@ -76,12 +76,10 @@ class BandsSketch(ChannelWindowsSketch):
         tiles = super()._choose(found)
         if tiles.column is None or found.dims[-1].data is not tiles.vector or found.channels:
             raise Unfit("the windows' image has no columns, or its channels are added up")
-        bodies = [body for op in computed_stages(found.site.output) for body in op.body]
-        every = [read for body in bodies for read in reads(body) if read.tensor is self._made]
         image = [
             r for r in reads(with_producers(found.image, self._made)) if r.tensor is self._made
         ]
-        if len(every) != 1 or len(image) != 1:
+        if len(image) != 1 or not _is_read_once(found.site.output, self._made):
             raise Unfit("the first sums are read elsewhere, or not by the windows")
         return tiles
 
@@ -290,6 +288,16 @@ class _Weights:
     packed: Tensor
     data: IterVar
     channels: int
+
+
+def _is_read_once(output: Tensor, tensor: Tensor) -> bool:
+    """Whether there is one read of a tensor, and of what is computed of it element by element."""
+    stages = computed_stages(output)
+    while True:
+        found = [op for op in stages for body in op.body for r in reads(body) if r.tensor is tensor]
+        if len(found) != 1 or found[0].reduction is not None or output in found[0].outputs:
+            return len(found) == 1
+        (tensor,) = found[0].outputs
 
 
 def _first_sums(site: SiteExpression) -> tuple[ComputeOp, Tensor]:

@@ -5,7 +5,8 @@ wrong or does not know is said by other operations (`ir/onnx_definitions`, and `
 those on images), sizes that follow from known ones become constants (`ir/onnx_sizes`), recurrent
 layers are written as a product and a loop (`ir/onnx_recurrent`), zero points of integers are taken
 out of their products (`ir/onnx_zero_points`), quantised numbers are moved as the integers that they
-are (`ir/onnx_rearrangements`), images are made larger by broadcasts (`ir/onnx_resizes`), and the
+are (`ir/onnx_rearrangements`), convolutions of one image that are added up are one
+(`ir/onnx_branches`), images are made larger by broadcasts (`ir/onnx_resizes`), and the
 largest of many are found by their ranks (`ir/onnx_orders`).
 """
 
@@ -19,6 +20,7 @@ from pathlib import Path
 import onnx
 from iree.compiler.tools.import_onnx.__main__ import main, parse_arguments
 
+from tilewright.ir.onnx_branches import merge_branches
 from tilewright.ir.onnx_definitions import inline_composed, name_apart, rewrite_misread
 from tilewright.ir.onnx_images import rewrite_images
 from tilewright.ir.onnx_orders import rank_largest
@@ -43,6 +45,7 @@ def run(arguments: Sequence[str]) -> None:
             bring_up,
             inline_composed,
             compute_sizes,
+            merge_branches,
             rewrite_misread,
             rewrite_images,
             rank_largest,

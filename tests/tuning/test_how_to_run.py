@@ -332,15 +332,20 @@ def test_what_is_saved_once_it_is_tuned_is_weighed_against_waking_workers(
 
 
 @pytest.mark.parametrize(
-    ("alone", "dispatches", "cores"),
-    [(1.02e-3, 40, 1), (1.02e-3, 10, 2), (1.2e-3, 40, 2)],
-    ids=["as fast", "of longer dispatches", "slower"],
+    ("alone", "dispatches", "guessed_s", "cores"),
+    [
+        (1.02e-3, 40, 1e-4, 1),
+        (1.02e-3, 10, 1e-4, 2),
+        (1.2e-3, 40, 1e-4, 2),
+        (1.02e-3, 40, 5e-4, 2),
+    ],
+    ids=["as fast", "of longer dispatches", "slower", "much to compute"],
 )
 def test_a_program_of_many_short_dispatches_that_workers_do_not_speed_up_is_for_one_thread(
-    monkeypatch: pytest.MonkeyPatch, alone: float, dispatches: int, cores: int
+    monkeypatch: pytest.MonkeyPatch, alone: float, dispatches: int, guessed_s: float, cores: int
 ) -> None:
     run = Short(monkeypatch, alone, DeviceOptions.cpu(2))
-    assert run.decided(1e-3, dispatches) == (alone if cores == 1 else 1e-3, cores)
+    assert run.decided(1e-3, dispatches, guessed_s) == (alone if cores == 1 else 1e-3, cores)
 
 
 @pytest.mark.parametrize(("guessed_s", "cores"), [(5e-5, 1), (5e-4, 2)], ids=["little", "much"])

@@ -33,8 +33,10 @@ _TRIED_S, _WAKING_S, _TUNED = 1e-2, 7e-5, 0.5
 # each that workers hardly get to share one: faster kernels leave even less to share. (A GRU of two
 # layers tuned for two threads took 1.72 ms, for one 1.08, an LSTM 0.43 and 0.31; by default both
 # take as long with one as with two. One in both directions took 3.74 and 3.49 where by default it
-# takes 1.11 times as long with one.)
-_AS_FAST, _SHORT_EACH_S = 1.15, 5e-5
+# takes 1.11 times as long with one.) Unless what is computed is more than that: sharing a dispatch
+# takes about so long, and must save it. (A Gemma-like decoder of some 130 dispatches, 5.9 ms by
+# default with one thread and 5.5 with two, took 2.6 tuned for one and 2.0 for two.)
+_AS_FAST, _SHORT_EACH_S, _SHARING_S = 1.15, 5e-5, 5e-6
 # Seconds for all rounds, of which there are few: differences are large, or do not matter.
 _MAX_S, _ROUNDS = 3.0, 9
 
@@ -110,9 +112,11 @@ def _waking_takes_longer(
     # Convolutions become faster than that: nine of a network that spots keywords take 0.51 ms by
     # default in one thread, 0.62 in two; tuned for two 0.21, for one 0.085.
     tuned_s = min(_TUNED * alone_s, guessed_s * cores)
-    if tuned_s * (1 - 1 / cores) <= waking_s:
+    saved_s = tuned_s * (1 - 1 / cores)
+    if saved_s <= waking_s:
         return True
-    return default_s <= _SHORT_EACH_S * dispatches and alone_s <= _AS_FAST * default_s
+    short = default_s <= _SHORT_EACH_S * dispatches and saved_s <= _SHARING_S * dispatches
+    return short and alone_s <= _AS_FAST * default_s
 
 
 def _decided_before(context: RunContext, alone: Target) -> bool | None:

@@ -85,11 +85,13 @@ def test_what_a_branch_reads_stays() -> None:
     assert "zeros" in names(model)
 
 
-def test_a_model_is_imported_without_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("outside", [False, True], ids=["in the model", "in a file beside it"])
+def test_a_model_is_imported_without_them(tmp_path: Path, outside: bool) -> None:
     sizes = []
     for name, zeros in (("without", np.zeros(CHANNELS)), ("with", np.ones(CHANNELS))):
         path = tmp_path / f"{name}.onnx"
-        onnx.save(quantised(zeros), path)
+        where = {"save_as_external_data": outside, "location": f"{name}.data", "size_threshold": 0}
+        onnx.save(quantised(zeros), path, **where)
         before = path.read_bytes()
         _, weights = import_onnx(path, tmp_path)
         assert path.read_bytes() == before, "the user's file is left as it is"

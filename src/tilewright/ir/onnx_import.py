@@ -22,6 +22,7 @@ from iree.compiler.tools.import_onnx.__main__ import main, parse_arguments
 
 from tilewright.ir.onnx_branches import merge_branches
 from tilewright.ir.onnx_definitions import inline_composed, name_apart, rewrite_misread
+from tilewright.ir.onnx_graphs import is_inside
 from tilewright.ir.onnx_images import rewrite_images
 from tilewright.ir.onnx_orders import rank_largest
 from tilewright.ir.onnx_rearrangements import move_integers
@@ -30,6 +31,9 @@ from tilewright.ir.onnx_resizes import repeat_elements
 from tilewright.ir.onnx_sizes import compute_sizes
 from tilewright.ir.onnx_versions import bring_up
 from tilewright.ir.onnx_zero_points import drop_zero_points, split_products
+
+# Bytes of weights in files beside a model that are read to see what can be said otherwise.
+_READ = 1 << 30
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -41,6 +45,7 @@ def run(arguments: Sequence[str]) -> None:
     path, *options = arguments
     with tempfile.TemporaryDirectory() as folder:
         model = onnx.load(path, load_external_data=False)
+        _read_weights(model, Path(path).resolve().parent)
         changes = [
             bring_up,
             inline_composed,
@@ -63,6 +68,21 @@ def run(arguments: Sequence[str]) -> None:
             onnx.save(model, path)
         del model
         main(parse_arguments([path, *options]))
+
+
+def _read_weights(model: onnx.ModelProto, folder: Path) -> None:
+    """Have a model's weights in it, where they are in files beside it that are not too large, as
+    PyTorch writes them by default."""
+    outside = {
+        pair.value
+        for one in model.graph.initializer
+        if not is_inside(one)
+        for pair in one.external_data
+        if pair.key == "location"
+    }
+    files = [folder / name for name in outside]
+    if all(one.is_file() for one in files) and sum(one.stat().st_size for one in files) <= _READ:
+        onnx.load_external_data_for_model(model, str(folder))
 
 
 if __name__ == "__main__":

@@ -60,6 +60,11 @@ def smoothed(size: tuple[int, int], mode: str, **how: Any) -> Case:
     return lambda x: F.interpolate(x, size, mode=mode, antialias=True, **how), (image(),)
 
 
+def larger(mode: str, *given: int, **how: Any) -> Case:
+    how = how or {"scale_factor": 2}
+    return lambda x: F.interpolate(x, mode=mode, **how), (random(*given),)
+
+
 def folded(block: int, *given: int, **how: Any) -> Case:
     return lambda x: F.fold(x, (12, 10), block, **how), (random(*given),)
 
@@ -70,6 +75,15 @@ CASES: dict[str, Case] = {
         mode="nearest", padding_mode="border", align_corners=False
     ),
     "mirrored places": sampled(padding_mode="reflection", align_corners=True),
+    "twice as large": larger("bilinear", 1, 3, 4, 5),
+    "twice as large, the outermost stay": larger(
+        "bilinear", 1, 3, 4, 5, size=(8, 15), align_corners=True
+    ),
+    "larger along one dimension": larger("linear", 2, 3, 5, size=10),
+    "larger volumes": larger("trilinear", 1, 2, 3, 4, 2, scale_factor=(2.0, 1.0, 3.0)),
+    "twice each": larger("nearest", 1, 3, 4, 5),
+    "twice each, exactly": larger("nearest-exact", 1, 3, 4, 5, size=(12, 5)),
+    "half as large again": larger("bilinear", 1, 3, 4, 6, scale_factor=1.5),
     "some pixels of single channels, and windows of them": (
         lambda x, w, v: F.relu(
             F.conv2d(x, w, stride=2, groups=4) + F.conv2d(x, v, stride=2, padding=1, groups=4)
@@ -188,3 +202,10 @@ def test_the_compiled_numbers_are_those_of_pytorch(tmp_path: Path, name: str) ->
 def test_pooling_to_a_size_does_not_ask_of_each_element_where_it_belongs(size: Any) -> None:
     program = torch.export.export(Called(lambda x: F.adaptive_avg_pool2d(x, size)), (image(),))
     assert not any("adaptive" in str(node.target) for node in decomposed(program).graph.nodes)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith(("larger", "twice"))])
+def test_what_becomes_larger_by_whole_numbers_is_not_gathered(name: str) -> None:
+    function, inputs = CASES[name]
+    program = decomposed(torch.export.export(Called(function), inputs))
+    assert not [node for node in program.graph.nodes if "upsample" in str(node.target)]

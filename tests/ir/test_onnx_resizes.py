@@ -59,7 +59,11 @@ REPEATS: dict[str, dict[str, Any]] = {
 STAYS: dict[str, dict[str, Any]] = {
     "cubic": {"mode": "cubic"},
     "linear, by one and a half": {"mode": "linear", "scales": (1, 1, 1.5, 1)},
-    "linear, corners": {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
+    "linear, of an unknown image": {
+        "mode": "linear",
+        "coordinate_transformation_mode": "align_corners",
+        "sizes": [2, 3, 4, "w"],
+    },
     "smaller": {"scales": (1, 1, 0.5, 1)},
     "by one and a half": {"scales": (1, 1, 1.5, 1)},
     "as it is": {"scales": (1, 1, 1, 1)},
@@ -122,6 +126,8 @@ def test_the_compiler_takes_the_broadcast(
         {},
         {"coordinate_transformation_mode": "pytorch_half_pixel"},
         {"coordinate_transformation_mode": "asymmetric"},
+        {"coordinate_transformation_mode": "align_corners"},
+        {"coordinate_transformation_mode": "align_corners", "scales": (1, 3, 1, 4)},
         {"how": "sizes"},
         {"version": 11},
     ],

@@ -152,11 +152,11 @@ class _Sum:
                 filters = numpy_helper.to_array(one.filters).astype(np.float64)
             factor = np.broadcast_to(one.factor, results)
             filters = filters * factor.reshape(-1, *(1 for _ in filters.shape[1:]))
-            place = tuple(
+            places: Any = tuple(
                 slice(most - begin, most - begin + size)
                 for most, begin, size in zip(window.begins, begins, filters.shape[2:], strict=True)
             )
-            total[(..., *place)] += _in_groups(filters, have, groups)
+            total[(..., *places)] += _in_groups(filters, have, groups)
         bias = np.broadcast_to(self.bias, results)
         build.op(
             "Conv",

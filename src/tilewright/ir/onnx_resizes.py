@@ -2,14 +2,15 @@
 
 IREE's importer computes in floats where each element comes from, and gathers what it is made of one
 by one. But where a dimension is made s times as large, the elements q * s + r with r < s are all
-made of those about q, in a way that r alone decides: a broadcast along a dimension of its own.
+made of those about q: a broadcast along a dimension of its own.
 
     nearest:    x[q], by both usual ways to ask for it
     linear:     x[q - 1] * max(-f, 0) + x[q] * (1 - |f|) + x[q + 1] * max(f, 0)
 
-where q + f is the place between elements, f = (r + 1/2) / s - 1/2, or r / s where corners of pixels
-count; outside of the image its outermost elements. One dimension after the other. The formulas are
-those of ONNX's Resize.
+where q + f is the place between elements: f = (r + 1/2) / s - 1/2, or r / s where corners of pixels
+count, or (r (m - 1) - q (s - 1)) / (s m - 1) where the outermost of m pixels stay what they are;
+outside of the image its outermost elements. One dimension after the other. The formulas are those
+of ONNX's Resize.
 """
 
 from __future__ import annotations
@@ -36,9 +37,11 @@ _OLDEST = 10
 _WITHOUT_REGION = 10
 # `Unsqueeze` reads its axes since this version.
 _AXES_ARE_READ = 13
-# Where places are, by the names that say so: at the middle of pixels, or at their corners.
+# Where places are, by the names that say so: at the middle of pixels, at their corners, or so that
+# the outermost are the image's.
 _MIDDLES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
 _CORNERS = "asymmetric"
+_OUTERMOST = "align_corners"
 _TO_NEAREST = ("round_prefer_floor", "round_prefer_ceil")
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
 
@@ -68,14 +71,15 @@ def repeat_elements(model: onnx.ModelProto) -> int:
 
 @dataclass(frozen=True)
 class _Resize:
-    """image, result: names. times: how many times as large each dimension becomes. linear, corners:
-    how. dtype: of the elements that are computed; None where none are."""
+    """image, result: names. sizes: the image's. times: how many times as large each dimension
+    becomes. linear, where: how. dtype: of the elements that are computed; None where none are."""
 
     image: str
     result: str
+    sizes: list[int | None]
     times: list[int]
     linear: bool
-    corners: bool
+    where: str
     dtype: np.dtype[np.generic] | None
 
 
@@ -93,12 +97,13 @@ def _resize(
         where, nearest = _CORNERS.encode(), b"floor"
     where = given.get("coordinate_transformation_mode", where).decode()
     nearest = given.get("nearest_mode", nearest).decode()
-    corners, linear = where == _CORNERS, mode == b"linear"
-    if where not in (*_MIDDLES, _CORNERS):
+    linear = mode == b"linear"
+    if where not in (*_MIDDLES, _CORNERS, _OUTERMOST):
         return None
     usable = linear and element_type in _FLOATS
     if mode == b"nearest":
-        usable = nearest == "floor" if corners else nearest in _TO_NEAREST
+        usable = nearest == "floor" if where == _CORNERS else nearest in _TO_NEAREST
+        usable &= where != _OUTERMOST
     axes = [axis % len(sizes) for axis in given.get("axes", range(len(sizes)))]
     scales = _scales(node, version, [sizes[axis] for axis in axes], known)
     if not usable or len(scales) != len(axes) or any(s < 1 or s != int(s) for s in scales):
@@ -106,10 +111,11 @@ def _resize(
     times = [1] * len(sizes)
     for axis, scale in zip(axes, scales, strict=True):
         times[axis] = int(scale)
-    if all(often == 1 for often in times):
+    larger = [axis for axis, often in enumerate(times) if often > 1]
+    if not larger or (where == _OUTERMOST and any(sizes[axis] is None for axis in larger)):
         return None
     dtype = helper.tensor_dtype_to_np_dtype(element_type) if linear else None
-    return _Resize(node.input[0], node.output[0], times, linear, corners, dtype)
+    return _Resize(node.input[0], node.output[0], sizes, times, linear, where, dtype)
 
 
 def _scales(
@@ -151,8 +157,7 @@ def _write(build: GraphBuild, resize: _Resize, version: int) -> None:
 
 def _between(build: GraphBuild, resize: _Resize, value: str, axis: int, version: int) -> str:
     """The elements between those along an axis, along a dimension of its own behind that."""
-    often, last = resize.times[axis], np.iinfo(np.int64).max
-    places = np.arange(often) / often if resize.corners else (np.arange(often) + 0.5) / often - 0.5
+    last, places = np.iinfo(np.int64).max, _places(resize, axis)
     edges = [build.part(value, axis, 0, 1), build.part(value, axis, -1, last)]
     before = build.part(build.op("Concat", edges[0], value, axis=axis), axis, 0, -1)
     behind = build.part(build.op("Concat", value, edges[1], axis=axis), axis, 1, last)
@@ -164,12 +169,22 @@ def _between(build: GraphBuild, resize: _Resize, value: str, axis: int, version:
     ):
         if not weights.any():
             continue
-        shape = (often, *(1 for _ in resize.times[axis + 1 :]))
+        shape = (*weights.shape, *(1 for _ in resize.times[axis + 1 :]))
         spread = _spread(build, part, [axis], version)
         factors = build.constant(weights.astype(resize.dtype).reshape(shape))
         product = build.op("Mul", spread, factors)
         total = build.op("Add", total, product) if total else product
     return total
+
+
+def _places(resize: _Resize, axis: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """How far from the element at their beginning those are that are made of it, or of each."""
+    often, size = resize.times[axis], resize.sizes[axis]
+    each = np.arange(often)
+    if resize.where == _OUTERMOST and size is not None:
+        away = np.arange(size)[:, None] * (often - 1)
+        return np.asarray((each * (size - 1) - away) / (often * size - 1))
+    return each / often if resize.where == _CORNERS else (each + 0.5) / often - 0.5
 
 
 def _spread(build: GraphBuild, value: str, axes: Sequence[int], version: int) -> str:

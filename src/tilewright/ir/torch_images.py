@@ -5,8 +5,9 @@ smooth, padding that goes around, takes elements away or mirrors one side alone 
 both), padding to the same size for filters of an even one, transposed convolutions of single
 channels, and the sum of two convolutions of these where one reads every second pixel alone. Pooling
 to a given size it has ask of each element and each result whether they belong together, hundreds of
-times the work of a mean. They are written by other operations, as `ir/onnx_images` does it for
-ONNX.
+times the work of a mean, and each element of what becomes larger by whole numbers it gathers from
+places that it computes in floats. They are written by other operations, as `ir/onnx_images` and
+`ir/onnx_resizes` do it for ONNX.
 """
 
 from __future__ import annotations
@@ -37,6 +38,12 @@ def of_images() -> dict[Any, Callable[..., Any]]:
         found[getattr(_aten, f"adaptive_max_pool{rank}d").default] = _adaptive_maximum
     found[_aten._upsample_bilinear2d_aa.default] = partial(_smoothed, _triangle)
     found[_aten._upsample_bicubic2d_aa.default] = partial(_smoothed, _cubic)
+    for kind in ("linear1d", "bilinear2d", "trilinear3d"):
+        found[getattr(_aten, f"upsample_{kind}").vec] = _between
+    for kind in ("nearest", "_nearest_exact"):
+        for rank in (1, 2, 3):
+            name = f"{'_upsample' if kind[0] == '_' else 'upsample_'}{kind}{rank}d"
+            found[getattr(_aten, name).vec] = _repeated
     found[_aten.col2im.default] = _col2im
     found[_aten.conv_transpose1d.default] = _transposed
     found[_aten.conv_transpose2d.input] = _transposed
@@ -145,6 +152,55 @@ def _smoothed(
         counts = falls((place - at).abs() / wide)
         share = counts / counts.sum(-1, keepdim=True)
         x = (x.transpose(axis, -1) @ share.transpose(0, 1)).transpose(axis, -1)
+    return x
+
+
+def _times(x: Any, size: Any, scales: Any) -> list[int]:
+    """How many times as large each dimension of images becomes; none where it is no whole number,
+    or not known."""
+    area = list(x.shape[2:])
+    sizes = list(size or [int(n * s) for n, s in zip(area, scales, strict=True)])
+    if not _are_known([*sizes, *area]) or any(n % m for n, m in zip(sizes, area, strict=True)):
+        return []
+    times = [n // m for n, m in zip(sizes, area, strict=True)]
+    given = scales or times
+    return times if all(s == n for s, n in zip(given, times, strict=True)) else []
+
+
+def _repeated(x: Any, size: Any, scales: Any) -> Any:
+    """Images that become larger by having each element several times."""
+    times = _times(x, size, scales)
+    if not times:
+        return NotImplemented
+    for axis, often in enumerate(times, 2):
+        if often > 1:
+            shape = [*x.shape[: axis + 1], often, *x.shape[axis + 1 :]]
+            x = x.unsqueeze(axis + 1).expand(shape).flatten(axis, axis + 1)
+    return x
+
+
+def _between(x: Any, size: Any, corners: bool, scales: Any) -> Any:
+    """Images that become larger by elements between theirs; how is in `ir/onnx_resizes`."""
+    times = _times(x, size, scales)
+    if not times:
+        return NotImplemented
+    for axis, often in enumerate(times, 2):
+        m = x.shape[axis]
+        if often == 1:
+            continue
+        each, first = torch.arange(often, dtype=torch.float64), torch.arange(m).unsqueeze(1)
+        places = ((each + 0.5) / often - 0.5).unsqueeze(0)
+        if corners:
+            places = (each * (m - 1) - first * (often - 1)) / (often * m - 1)
+        before = torch.cat([x.narrow(axis, 0, 1), x.narrow(axis, 0, m - 1)], axis)
+        behind = torch.cat([x.narrow(axis, 1, m - 1), x.narrow(axis, m - 1, 1)], axis)
+        parts = (x, 1 - places.abs()), (before, torch.relu(-places)), (behind, torch.relu(places))
+        ones = [1 for _ in x.shape[axis + 1 :]]
+        made = [
+            part.unsqueeze(axis + 1) * share.to(x.dtype).reshape([*share.shape, *ones])
+            for part, share in parts
+        ]
+        x = (made[0] + made[1] + made[2]).flatten(axis, axis + 1)
     return x
 
 

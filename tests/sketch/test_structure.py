@@ -16,6 +16,7 @@ from tilewright.sketch.structure import (
     source_read,
     structure_of,
     tile_sizes,
+    values_along,
 )
 
 
@@ -110,3 +111,16 @@ def test_a_packed_operand_in_the_place_of_a_plain_one_gives_the_same(ahead: bool
     wanted = values[0][::2, ::2].astype("f4") @ values[1].astype("f4") + values[2]
     assert np.array_equal(found, wanted)
     assert structure_of(SiteExpression(arguments[:-1], (False,) * 3, output)).is_single
+
+
+def test_values_along_an_axis_are_those_that_it_takes_one_by_one() -> None:
+    x = te.placeholder((7, 5), name="x")
+    made = te.compute((7, 5), lambda i, j: x[i, j])
+    i, j = made.op.axis
+    place = te.minimum((i * 3 + 1) // 2 % 4, i - 2)
+    assert values_along(place, i).tolist() == [min((n * 3 + 1) // 2 % 4, n - 2) for n in range(7)]
+    condition = te.all(i >= 1, te.any(i < 3, i % 2 == 0))
+    wanted = [n >= 1 and (n < 3 or n % 2 == 0) for n in range(7)]
+    assert values_along(condition, i).tolist() == wanted
+    assert values_along(te.const(4, "index"), i).tolist() == [4] * 7
+    assert values_along(i + j, i) is None

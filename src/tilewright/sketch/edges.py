@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.schedule.arith import Arithmetic
-from tilewright.schedule.expr import Const, Expr, Select, index, is_true, substitute
+import numpy as np
+
+from tilewright.schedule.expr import Const, Expr, Select, substitute
 from tilewright.schedule.functions import conjuncts
 from tilewright.schedule.tensor import ComputeOp, IterVar, TensorRead
 from tilewright.sketch.sliding import ImageDim, SlidingReduction
-from tilewright.sketch.structure import axes_of, extent, factors, source_read
+from tilewright.sketch.structure import axes_of, extent, factors, source_read, values_along
 
 
 @dataclass(frozen=True)
@@ -68,17 +69,13 @@ class Edges:
         if dim.data is None or dim.reduced is None:
             return 1.0
         parts = [c for c in conjuncts(self.within.condition) if axes_of(c, self.op.axis) == (axis,)]
-        simplify = Arithmetic().simplify
-        inside = [
-            all(is_true(simplify(substitute(c, {axis: index(at)}))) for c in parts)
-            for at in range(extent(axis))
-        ]
-        places = [
-            at * dim.stride + tap * dim.dilation
-            for at in range(extent(dim.data))
-            for tap in range(extent(dim.reduced))
-        ]
-        return sum(place < len(inside) and inside[place] for place in places) / len(places)
+        inside = np.ones(extent(axis), dtype=bool)
+        for values in (values_along(part, axis) for part in parts):
+            inside &= False if values is None else values
+        first, taps = np.arange(extent(dim.data))[:, None], np.arange(extent(dim.reduced))
+        places = first * dim.stride + taps * dim.dilation
+        known = places < len(inside)
+        return float(np.mean(known & inside[np.where(known, places, 0)]))
 
 
 def edges_of(found: SlidingReduction) -> Edges | None:

@@ -14,8 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
+import numpy as np
+
 from tilewright.schedule.arith import Arithmetic
-from tilewright.schedule.expr import Binary, Const, Expr, Select, const, index, is_true, substitute
+from tilewright.schedule.expr import Binary, Const, Expr, Select, const, is_true, substitute
 from tilewright.schedule.functions import conjunction, conjuncts, if_then_else
 from tilewright.schedule.tensor import (
     ComputeOp,
@@ -28,7 +30,14 @@ from tilewright.schedule.tensor import (
 )
 from tilewright.schedule.walk import nodes, transform
 from tilewright.sketch.interface import SiteExpression
-from tilewright.sketch.structure import axes_of, extent, factors, rewritten, source_read
+from tilewright.sketch.structure import (
+    axes_of,
+    extent,
+    factors,
+    rewritten,
+    source_read,
+    values_along,
+)
 
 
 @dataclass(frozen=True)
@@ -158,7 +167,7 @@ def _phase(
         inverse = pow(dilation // common, -1, period) if period > 1 else 0
         begin = ((axis * -1 + first) // common * inverse) % period
         place = (axis + begin * dilation - first) // step
-    places = [_value(place, {axis: phase}) for phase in range(step)]
+    places = values_along(place, axis).tolist()
     low = min(places)
     where = [((axis * -1 + first) % common).equal(0)] if common > 1 else []
     tap = fresh * period + begin
@@ -298,16 +307,17 @@ def _spread(axis: IterVar, tests: Sequence[Expr], place: Expr) -> _Spread | None
     says which element that is."""
     if not any(isinstance(n, Binary) and n.op == "floormod" for t in tests for n in nodes(t)):
         return None
-    values = range(extent(axis))
-    there = [v for v in values if all(_value(test, {axis: v}) for test in tests)]
+    found, elements = [values_along(test, axis) for test in tests], values_along(place, axis)
+    if elements is None or any(one is None for one in found):
+        return None
+    there = np.flatnonzero(np.all(found, axis=0))
     if len(there) < 2 or there[1] - there[0] < 2:
         return None
-    step = there[1] - there[0]
-    low = _value(place, {axis: there[0]})
-    regular = there == list(range(there[0], there[-1] + 1, step))
-    if not regular or any(_value(place, {axis: v}) != low + n for n, v in enumerate(there)):
+    step, low = int(there[1] - there[0]), int(elements[there[0]])
+    count = np.arange(len(there))
+    if (there != there[0] + count * step).any() or (elements[there] != low + count).any():
         return None
-    return _Spread(there[0], step, low, len(there))
+    return _Spread(int(there[0]), step, low, len(there))
 
 
 def _guarded(op: ComputeOp) -> tuple[list[Expr], TensorRead | None]:
@@ -319,11 +329,3 @@ def _guarded(op: ComputeOp) -> tuple[list[Expr], TensorRead | None]:
         tests += conjuncts(value.condition)
         value = value.a
     return tests, value if isinstance(value, TensorRead) else None
-
-
-def _value(expr: Expr, values: Mapping[IterVar, int]) -> int:
-    """The number that an expression is for values of all its axes."""
-    places: dict[Expr, Expr] = {axis: index(value) for axis, value in values.items()}
-    found = Arithmetic().simplify(substitute(expr, places))
-    assert isinstance(found, Const)
-    return int(found.value)

@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from tilewright.schedule.arith import Arithmetic
-from tilewright.schedule.expr import Binary, Cast, Expr, variables
+from tilewright.schedule.expr import Binary, Cast, Const, Expr, Not, variables
 from tilewright.schedule.linear import number
 from tilewright.schedule.plan import inlined_bodies
 from tilewright.schedule.schedule import create_schedule
@@ -24,6 +27,25 @@ from tilewright.schedule.tensor import (
 from tilewright.schedule.types import BOOL, INDEX, bits
 from tilewright.schedule.walk import nodes, transform
 from tilewright.sketch.interface import SiteExpression
+
+# What operations on places in tensors, and comparisons of these, are for many at once.
+_AT_ONCE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "floordiv": np.floor_divide,
+    "floormod": np.mod,
+    "min": np.minimum,
+    "max": np.maximum,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+}
 
 
 @dataclass(frozen=True)
@@ -258,6 +280,34 @@ def axes_of(expr: Expr, axes: Sequence[IterVar]) -> tuple[IterVar, ...]:
     """
     used = variables(expr)
     return tuple(axis for axis in axes if axis in used)
+
+
+def values_along(expr: Expr, axis: IterVar) -> Any:
+    """What an expression of one axis is at each of its places, as an array of (extent,).
+
+    Args:
+        expr: a place in a tensor, or a condition on such.
+        axis: what it may depend on.
+
+    Returns:
+        Whole numbers or truth values; None where it depends on anything else.
+    """
+
+    def found(one: Expr) -> Any:
+        if one is axis:
+            return np.arange(extent(axis))
+        if isinstance(one, Const):
+            return np.asarray(one.value)
+        if isinstance(one, Not):
+            value = found(one.a)
+            return None if value is None else np.logical_not(value)
+        if not isinstance(one, Binary) or one.op not in _AT_ONCE:
+            return None
+        values = found(one.a), found(one.b)
+        return None if any(v is None for v in values) else _AT_ONCE[one.op](*values)
+
+    value = found(expr)
+    return None if value is None else np.broadcast_to(value, extent(axis))
 
 
 def widest_bits(expr: Expr) -> int:

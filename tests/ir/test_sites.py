@@ -240,6 +240,38 @@ def test_products_of_constants_are_computed_ahead(compiler):
     assert computed(site) == ["arith.addf"]
 
 
+BIASES = """
+util.global private @table = #flow.parameter.named<"model"::"table"> : tensor<4x31xf32>
+util.global private @places = #flow.parameter.named<"model"::"places"> : tensor<32x48xi32>
+func.func @main(%x: tensor<4x32x48xf32>) -> tensor<4x32x48xf32> {
+  %t = util.global.load @table : tensor<4x31xf32>
+  %p = util.global.load @places : tensor<32x48xi32>
+  %e = tensor.empty() : tensor<4x32x48xf32>
+  %b = linalg.generic {
+      indexing_maps = [affine_map<(h, i, j) -> (i, j)>, affine_map<(h, i, j) -> (h, i, j)>],
+      iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%p : tensor<32x48xi32>) outs(%e : tensor<4x32x48xf32>) {
+  ^bb0(%k: i32, %y: f32):
+    %n = arith.index_cast %k : i32 to index
+    %h = linalg.index 0 : index
+    %v = tensor.extract %t[%h, %n] : tensor<4x31xf32>
+    linalg.yield %v : f32
+  } -> tensor<4x32x48xf32>
+  %c = arith.addf %b, %b : tensor<4x32x48xf32>
+  %0 = arith.addf %x, %c : tensor<4x32x48xf32>
+  return %0 : tensor<4x32x48xf32>
+}
+"""
+
+
+def test_biases_that_a_table_has_are_looked_up_ahead(compiler):
+    """Of an attention by how far apart two places are: an index for each pair, a table of few."""
+    _, (site,) = sites_of(compiler, BIASES)
+    assert not site.reason
+    assert sorted(site.constant) == [False, True]
+    assert set(computed(site)) == {"arith.addf"}
+
+
 SHARED = """
 func.func @main(%a: tensor<64x32xf32>, %b: tensor<32x64xf32>, %c: tensor<64x64xf32>)
     -> tensor<64xf32> {

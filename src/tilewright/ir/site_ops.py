@@ -34,6 +34,8 @@ _FUNCTIONS = (
 _SLICE, _STEPS = "tensor.extract_slice", 8
 # By how many bits what is made of constants may be larger than these for IREE to compute it ahead.
 _LARGER = 8 << 20
+# What takes an element from a place that is computed, in the body of another op.
+_ELEMENT = "tensor.extract"
 # No access to the data.
 _SIZES = ("tensor.dim",)
 
@@ -230,7 +232,8 @@ class ProgramOps:
         if self.known(op.results[0]) != CONSTANT:
             return False
         more = sum(map(size_in_bits, op.results)) - self._data_of(op)
-        return more <= 0 or (more <= _LARGER and (is_costly(op) or not is_cheap(op)))
+        costly = is_costly(op) or not is_cheap(op) or any(o.name == _ELEMENT for o in walk(op))
+        return more <= 0 or (more <= _LARGER and costly)
 
     def _data_of(self, op: ir.Operation) -> int:
         """Bits of the constants that an op of constants reads."""

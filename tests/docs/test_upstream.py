@@ -30,7 +30,7 @@ def text(name: str) -> str:
 def test_every_case_has_a_report() -> None:
     page = text("README.md")
     cases = [path.name for path in REPORTS.iterdir() if path.suffix in (".mlir", ".py")]
-    assert len(cases) == 6
+    assert len(cases) == 7
     assert all(name in page for name in cases)
 
 
@@ -48,6 +48,13 @@ def test_tiles_of_an_mmt4d_are_read_as_if_cut() -> None:
     found = run(text("mmt4d_8x16.mlir"), a, b)
     rows = np.arange(8)
     np.testing.assert_array_equal(found[0, 0, :, 0], 2 + 2 * rows)  # right: 8 + 2 * rows
+
+
+@pytest.mark.parametrize("place", ["(c, i * 2, j * 2)>", "(c, i + 1, j + 1)>"])
+def test_what_reads_other_pixels_beside_a_convolution_does_not_compile(place: str) -> None:
+    source = text("strided_sum.mlir").replace("(c, i * 2, j * 2)>", place)
+    with pytest.raises(CompileError, match="restricted to workgroup distributed contexts"):
+        CompilerSession(CPU).compile(source)
 
 
 def test_a_shared_zero_fill_gives_wrong_numbers() -> None:

@@ -17,6 +17,7 @@ import torch.nn.functional as F  # noqa: E402
 from compiled_onnx import FLAGS  # noqa: E402
 
 from tilewright.ir.fx_import import decomposed, import_exported  # noqa: E402
+from tilewright.ir.importing import PARAMETER_SCOPE  # noqa: E402
 
 
 def random(*shape: int) -> Any:
@@ -84,6 +85,10 @@ CASES: dict[str, Case] = {
     "twice each": larger("nearest", 1, 3, 4, 5),
     "twice each, exactly": larger("nearest-exact", 1, 3, 4, 5, size=(12, 5)),
     "half as large again": larger("bilinear", 1, 3, 4, 6, scale_factor=1.5),
+    "of another size": larger("bilinear", 1, 3, 4, 6, size=(7, 5)),
+    "of another size, the outermost stay": larger(
+        "bilinear", 1, 3, 4, 6, size=(7, 3), align_corners=True
+    ),
     "some pixels of single channels, and windows of them": (
         lambda x, w, v: F.relu(
             F.conv2d(x, w, stride=2, groups=4) + F.conv2d(x, v, stride=2, padding=1, groups=4)
@@ -189,9 +194,15 @@ def test_the_compiled_numbers_are_those_of_pytorch(tmp_path: Path, name: str) ->
     function, inputs = CASES[name]
     module = Called(function).eval()
     program = tmp_path / "net.mlir"
-    import_exported(decomposed(torch.export.export(module, inputs)), program)
+    constants = import_exported(decomposed(torch.export.export(module, inputs)), program)
+    index, config = runtime.ParameterIndex(), runtime.Config("local-sync")
+    for key, value in constants.items():
+        index.add_buffer(key, value.numpy().tobytes())
+    provider = index.create_provider(scope=PARAMETER_SCOPE)
+    parameters = runtime.create_io_parameters_module(config.vm_instance, provider)
     compiled = compile_file(str(program), input_type="auto", extra_args=FLAGS)
-    loaded = runtime.load_vm_flatbuffer(compiled, driver="local-sync")
+    modules = [parameters, runtime.VmModule.copy_buffer(config.vm_instance, compiled)]
+    loaded = runtime.SystemContext(vm_modules=modules, config=config).modules.module
     found = loaded["main"](*(one.numpy() for one in inputs)).to_host()
     expected = module(*inputs).numpy()
     assert found.shape == expected.shape

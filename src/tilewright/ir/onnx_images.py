@@ -322,7 +322,7 @@ def _is_asked(node: onnx.NodeProto) -> bool:
     if node.domain or node.op_type not in _WRITERS:
         return False
     given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
-    strided = given.get("group", 1) > 1 and max(given.get("strides", (1,))) > 1
+    strided = bool(given.get("group", 1) > 1 and max(given.get("strides", (1,))) > 1)
     return node.op_type != "Conv" or strided
 
 

@@ -6,8 +6,8 @@ both), padding to the same size for filters of an even one, transposed convoluti
 channels, and the sum of two convolutions of these where one reads every second pixel alone. Pooling
 to a given size it has ask of each element and each result whether they belong together, hundreds of
 times the work of a mean, and each element of what becomes larger by whole numbers it gathers from
-places that it computes in floats. They are written by other operations, as `ir/onnx_images` and
-`ir/onnx_resizes` do it for ONNX.
+places that it computes in floats; by one and a half it does not compile that. They are written by
+other operations, as `ir/onnx_images` and `ir/onnx_resizes` do it for ONNX.
 """
 
 from __future__ import annotations
@@ -183,24 +183,50 @@ def _between(x: Any, size: Any, corners: bool, scales: Any) -> Any:
     """Images that become larger by elements between theirs; how is in `ir/onnx_resizes`."""
     times = _times(x, size, scales)
     if not times:
-        return NotImplemented
+        return _interpolated(x, size, corners, scales)
     for axis, often in enumerate(times, 2):
-        m = x.shape[axis]
-        if often == 1:
-            continue
-        each, first = torch.arange(often, dtype=torch.float64), torch.arange(m).unsqueeze(1)
-        places = ((each + 0.5) / often - 0.5).unsqueeze(0)
-        if corners:
-            places = (each * (m - 1) - first * (often - 1)) / (often * m - 1)
-        before = torch.cat([x.narrow(axis, 0, 1), x.narrow(axis, 0, m - 1)], axis)
-        behind = torch.cat([x.narrow(axis, 1, m - 1), x.narrow(axis, m - 1, 1)], axis)
-        parts = (x, 1 - places.abs()), (before, torch.relu(-places)), (behind, torch.relu(places))
-        ones = [1 for _ in x.shape[axis + 1 :]]
-        made = [
-            part.unsqueeze(axis + 1) * share.to(x.dtype).reshape([*share.shape, *ones])
-            for part, share in parts
-        ]
-        x = (made[0] + made[1] + made[2]).flatten(axis, axis + 1)
+        if often > 1:
+            x = _between_along(x, axis, often, corners)
+    return x
+
+
+def _between_along(x: Any, axis: int, often: int, corners: bool) -> Any:
+    m = x.shape[axis]
+    places = [[(r + 0.5) / often - 0.5 for r in range(often)]]
+    if corners:
+        whole = often * m - 1
+        places = [[(r * (m - 1) - q * (often - 1)) / whole for r in range(often)] for q in range(m)]
+    shape = [len(places), often, *(1 for _ in x.shape[axis + 1 :])]
+
+    def times_share(part: Any, share: Callable[[float], float]) -> Any:
+        table = torch.tensor([[share(at) for at in row] for row in places], dtype=x.dtype)
+        return part.unsqueeze(axis + 1) * table.reshape(shape)
+
+    before = torch.cat([x.narrow(axis, 0, 1), x.narrow(axis, 0, m - 1)], axis)
+    behind = torch.cat([x.narrow(axis, 1, m - 1), x.narrow(axis, m - 1, 1)], axis)
+    made = times_share(x, lambda at: 1 - abs(at)) + times_share(before, lambda at: max(-at, 0.0))
+    return (made + times_share(behind, lambda at: max(at, 0.0))).flatten(axis, axis + 1)
+
+
+def _interpolated(x: Any, size: Any, corners: bool, scales: Any) -> Any:
+    """Images of another size, each element between two: along each axis a product with a matrix."""
+    area = list(x.shape[2:])
+    if not _are_known([*(size or []), *area]):
+        return NotImplemented
+    factors = scales or [None] * len(area)
+    sizes = size or [int(m * factor) for m, factor in zip(area, factors, strict=True)]
+    for axis, m, n, factor in zip(range(2, x.dim()), area, sizes, factors, strict=True):
+        step = 1 / factor if factor else m / n
+        rows = [[0.0] * m for _ in range(n)]
+        for number, row in enumerate(rows):
+            at = max((number + 0.5) * step - 0.5, 0.0)
+            if corners:
+                at = number * (m - 1) / (n - 1) if n > 1 else 0.0
+            low = min(int(at), m - 1)
+            row[low] += 1 - (at - low)
+            row[min(low + 1, m - 1)] += at - low
+        table = torch.tensor(rows, dtype=x.dtype)
+        x = (x.transpose(axis, -1) @ table.transpose(0, 1)).transpose(axis, -1)
     return x
 
 

@@ -14,10 +14,10 @@ torch = pytest.importorskip(
 )
 
 import torch.nn.functional as F  # noqa: E402
-from compiled_onnx import FLAGS  # noqa: E402
+from compiled_onnx import imported_numbers  # noqa: E402
 
-from tilewright.ir.fx_import import decomposed, import_exported  # noqa: E402
-from tilewright.ir.importing import PARAMETER_SCOPE  # noqa: E402
+from tilewright.ir.fx_import import decomposed, import_exported, write_weights  # noqa: E402
+from tilewright.ir.importing import PARAMETER_SCOPE, import_pt2  # noqa: E402
 
 
 def random(*shape: int) -> Any:
@@ -188,22 +188,13 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_compiled_numbers_are_those_of_pytorch(tmp_path: Path, name: str) -> None:
-    from iree import runtime
-    from iree.compiler.tools import compile_file
-
     function, inputs = CASES[name]
     module = Called(function).eval()
     program = tmp_path / "net.mlir"
     constants = import_exported(decomposed(torch.export.export(module, inputs)), program)
-    index, config = runtime.ParameterIndex(), runtime.Config("local-sync")
-    for key, value in constants.items():
-        index.add_buffer(key, value.numpy().tobytes())
-    provider = index.create_provider(scope=PARAMETER_SCOPE)
-    parameters = runtime.create_io_parameters_module(config.vm_instance, provider)
-    compiled = compile_file(str(program), input_type="auto", extra_args=FLAGS)
-    modules = [parameters, runtime.VmModule.copy_buffer(config.vm_instance, compiled)]
-    loaded = runtime.SystemContext(vm_modules=modules, config=config).modules.module
-    found = loaded["main"](*(one.numpy() for one in inputs)).to_host()
+    write_weights(constants, tmp_path / "net.irpa")
+    weights = [(PARAMETER_SCOPE, tmp_path / "net.irpa")] if constants else []
+    found = imported_numbers(program, weights, *(one.numpy() for one in inputs))
     expected = module(*inputs).numpy()
     assert found.shape == expected.shape
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
@@ -220,3 +211,21 @@ def test_what_becomes_larger_by_whole_numbers_is_not_gathered(name: str) -> None
     function, inputs = CASES[name]
     program = decomposed(torch.export.export(Called(function), inputs))
     assert not [node for node in program.graph.nodes if "upsample" in str(node.target)]
+
+
+class Scaled(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("share", torch.linspace(-1, 1, 120, dtype=torch.float64).view(4, 30))
+
+    def forward(self, x: Any) -> Any:
+        return (x * self.share).sum(-1).float()
+
+
+def test_buffers_of_f64_in_a_file_are_those_that_the_compiler_computes_with(
+    tmp_path: Path,
+) -> None:
+    module, x = Scaled().eval(), random(4, 30)
+    torch.export.save(torch.export.export(module, (x,)), tmp_path / "net.pt2")
+    found = imported_numbers(*import_pt2(tmp_path / "net.pt2", tmp_path), x.numpy())
+    np.testing.assert_allclose(found, module(x).numpy(), rtol=1e-5, atol=1e-5)

@@ -65,3 +65,28 @@ def numbers(folder: Path, model: Any, given: Arrays) -> np.ndarray:
     loaded = runtime.load_vm_flatbuffer(module, driver="local-sync")
     found = loaded["net"](*given.values())
     return np.asarray((found[0] if isinstance(found, tuple) else found).to_host())
+
+
+def imported_numbers(program: Path, weights: Sequence[tuple[str, Path]], *given: Any) -> Any:
+    """The result of a program whose weights are beside it, as the compiler makes it.
+
+    Args:
+        program: the MLIR that an importer wrote, of one function.
+        weights: scopes of parameters with their archives.
+        given: its inputs.
+    """
+    from iree import runtime
+    from iree.compiler.tools import compile_file
+
+    config = runtime.Config("local-sync")
+    modules = []
+    for scope, archive in weights:
+        index = runtime.ParameterIndex()
+        index.load(str(archive))
+        provider = index.create_provider(scope)
+        modules.append(runtime.create_io_parameters_module(config.vm_instance, provider))
+    compiled = compile_file(str(program), input_type="auto", extra_args=FLAGS)
+    modules.append(runtime.VmModule.copy_buffer(config.vm_instance, compiled))
+    loaded = runtime.SystemContext(vm_modules=modules, config=config).modules.module
+    (name,) = [one for one in loaded.vm_module.function_names if one in ("main", "net")]
+    return loaded[name](*given).to_host()

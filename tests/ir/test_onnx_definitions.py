@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiled_onnx import numbers, operation
+from compiled_onnx import imported_numbers, numbers, operation
 
 from tilewright.ir.importing import import_onnx
 
@@ -185,3 +185,32 @@ def test_scales_that_an_old_version_has_no_operation_for_are_refused() -> None:
 
     with pytest.raises(ValueError, match="version 13"):
         rewrite_misread(model)
+
+
+def test_weights_of_f64_are_those_that_the_compiler_computes_with(tmp_path: Path) -> None:
+    """Told nothing, it takes f64 for f32, and would read their bytes so."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    from tilewright.ir.onnx_definitions import shorten_weights
+
+    rng = np.random.default_rng(2)
+    known = {"w": rng.standard_normal((12, 20)), "b": rng.standard_normal(20)}
+    nodes = [
+        helper.make_node("Cast", ["x"], ["wide"], to=TensorProto.DOUBLE),
+        helper.make_node("MatMul", ["wide", "w"], ["p"]),
+        helper.make_node("Add", ["p", "b"], ["s"]),
+        helper.make_node("Cast", ["s"], ["y"], to=TensorProto.FLOAT),
+    ]
+    shapes = {"x": [3, 12], "y": [3, 20]}
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items())
+    weights = [numpy_helper.from_array(array, name) for name, array in known.items()]
+    graph = helper.make_graph(nodes, "net", [x], [y], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "net.onnx")
+    given = rng.standard_normal((3, 12), np.float32)
+    found = imported_numbers(*import_onnx(tmp_path / "net.onnx", tmp_path), given)
+    np.testing.assert_allclose(found, given @ known["w"] + known["b"], rtol=1e-5, atol=1e-5)
+    assert shorten_weights(model) == 1, "the other is small, and stays in the program"
+    onnx.checker.check_model(model, full_check=True)
+    kinds = {one.data_type for one in model.graph.initializer}
+    assert kinds == {TensorProto.FLOAT, TensorProto.DOUBLE}

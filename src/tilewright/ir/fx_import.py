@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from iree.compiler import ir
-from iree.compiler.dialects import util
+from iree.compiler.dialects import arith, util
 from iree.compiler.extras.fx_importer import FxImporter, FxImporterHooks
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch.export.graph_signature import ConstantArgument
@@ -73,12 +73,16 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     return program.run_decompositions({**table, **definitions()})
 
 
-def import_exported(program: torch.export.ExportedProgram, path: Path) -> dict[str, torch.Tensor]:
+def import_exported(
+    program: torch.export.ExportedProgram, path: Path, *, f64: bool = True
+) -> dict[str, torch.Tensor]:
     """Write a program as MLIR, its function as `main`, without its weights.
 
     Args:
         program: as `torch.export.export` made it, or as `decomposed`.
         path: the file to write.
+        f64: whether the compiler will be told to compute in f64 what is declared so. Otherwise it
+            takes f64 for f32, the bytes of weights as well, so that these have to be f32.
 
     Returns:
         Parameters, buffers and constant tensors by their names in the program's parameter scope.
@@ -98,7 +102,7 @@ def import_exported(program: torch.export.ExportedProgram, path: Path) -> dict[s
             f"the program changes its arguments when it runs ({', '.join(changed[:3])}), which a "
             "compiled program cannot; have it change copies: x = x.clone()"
         )
-    hooks, text = _import(program)
+    hooks, text = _import(program, f64)
     before: set[str] = set()
     while (others := _unknown_ops(text)) - before:
         # What the compiler's torch dialect does not know is taken apart by PyTorch, if it can; and
@@ -107,15 +111,15 @@ def import_exported(program: torch.export.ExportedProgram, path: Path) -> dict[s
         table = {k: v for k, v in core_aten_decompositions().items() if str(k) in others}
         if table:
             program = program.run_decompositions({**table, **definitions()})
-            hooks, text = _import(program)
+            hooks, text = _import(program, f64)
     path.write_bytes(text.get_asm(binary=True, enable_debug_info=False))
     return hooks.weights
 
 
-def _import(program: torch.export.ExportedProgram) -> tuple[_Outside, ir.Operation]:
+def _import(program: torch.export.ExportedProgram, f64: bool) -> tuple[_Outside, ir.Operation]:
     context = ir.Context()
     context.load_all_available_dialects()
-    hooks = _Outside({id(t): name for name, t in program.constants.items()})
+    hooks = _Outside({id(t): name for name, t in program.constants.items()}, f64)
     importer = FxImporter(context=context, hooks=hooks)
     signature = program.graph_signature
     results = signature.output_specs
@@ -151,13 +155,14 @@ def _unknown_ops(module: ir.Operation) -> set[str]:
 class _Outside(FxImporterHooks):  # type: ignore[misc]
     """Has the importer load weights from parameters instead of writing them down.
 
-    `constants`: names of constant tensors by their identity.
+    `constants`: names of constant tensors by their identity. `f64`: as `import_exported` has it.
     """
 
-    def __init__(self, constants: Mapping[int, str]) -> None:
+    def __init__(self, constants: Mapping[int, str], f64: bool) -> None:
         self.weights: dict[str, torch.Tensor] = {}
         self.module: Any = None
         self._constants = constants
+        self._f64 = f64
 
     def prepare_module(self, module_op: ir.Operation) -> None:
         self.module = module_op
@@ -176,12 +181,15 @@ class _Outside(FxImporterHooks):  # type: ignore[misc]
         element_type = ELEMENT_TYPES.get(tensor.dtype)
         if element_type is None or tensor.layout != torch.strided:
             raise UserError(f"weight '{name}' is {tensor.layout} of {tensor.dtype}")
+        shortened = tensor.dtype == torch.float64 and not self._f64
+        if shortened:
+            element_type = ELEMENT_TYPES[torch.float32]
         symbol = f"weight.{name}"
         context = self.module.context
         with context, ir.Location.unknown():
             kind = ir.RankedTensorType.get(list(tensor.shape), ir.Type.parse(element_type))
             if name not in self.weights:
-                self.weights[name] = tensor
+                self.weights[name] = tensor.float() if shortened else tensor
                 key = f"{ir.StringAttr.get(PARAMETER_SCOPE)}::{ir.StringAttr.get(name)}"
                 outside = ir.Attribute.parse(f"#stream.parameter.named<{key}> : {kind}")
                 with ir.InsertionPoint.at_block_begin(self.module.regions[0].blocks[0]):
@@ -193,6 +201,9 @@ class _Outside(FxImporterHooks):  # type: ignore[misc]
                     )
             with ir.InsertionPoint(gni._b):
                 loaded = util.GlobalLoadOp(kind, symbol).result
+                if shortened:
+                    wide = ir.RankedTensorType.get(list(tensor.shape), ir.F64Type.get())
+                    loaded = arith.ExtFOp(wide, loaded).result
                 return ir.Operation.create(
                     "torch_c.from_builtin_tensor",
                     results=[gni._cc.tensor_to_vtensor_type(tensor)],
@@ -245,7 +256,7 @@ def main(arguments: list[str]) -> int:
     try:
         exported = torch.export.load(model)
         with torch.no_grad():
-            write_weights(import_exported(decomposed(exported), program), weights)
+            write_weights(import_exported(decomposed(exported), program, f64=False), weights)
     except UserError as error:
         print(error, file=sys.stderr)
         return 1

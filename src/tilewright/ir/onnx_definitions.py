@@ -5,12 +5,14 @@ IREE 3.13's importer compiles some operations to wrong numbers without a word: a
 `QLinearConv` loses what its bytes mean, and `QLinearMatMul` of more than two dimensions its zero
 points. They are written by what ONNX says that they are: a reshape around a transpose, and the
 operation on numbers between a `DequantizeLinear` and a `QuantizeLinear`, which kernels take for one
-of integers. What it does not know but ONNX defines by simpler operations, such as the `Attention`
-of newer versions, is put in as these.
+of integers. Weights of f64 lose their numbers, as the compiler reads them as f32 where it is not
+told to keep f64; they are stored so. What it does not know but ONNX defines by simpler operations,
+such as the `Attention` of newer versions, is put in as these.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -21,6 +23,7 @@ from tilewright.ir.onnx_graphs import (
     GraphBuild,
     Shapes,
     constants_of,
+    is_inside,
     replace_nodes,
     shapes_of,
     unused_prefix,
@@ -35,6 +38,8 @@ _MISREAD = (*_SHUFFLES, "QLinearConv", "QLinearMatMul")
 # The first version of ONNX whose DequantizeLinear has scales along an axis.
 _AXES = 13
 _PIXELS = 4
+# From so many elements on IREE's importer puts a constant beside the program.
+_OUTSIDE = 100
 
 
 def name_apart(model: onnx.ModelProto) -> int:
@@ -70,6 +75,39 @@ def _rename(graph: onnx.GraphProto, old: str, new: str) -> None:
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
                 _rename(inner, old, new)
+
+
+def shorten_weights(model: onnx.ModelProto) -> int:
+    """Have weights of f64 in f32. Told nothing, IREE computes in f32 what is of f64, and takes the
+    bytes of weights, which its importer puts beside the program, for f32, too.
+
+    Args:
+        model: is changed. Constants that stay in the program are left as they are.
+
+    Returns:
+        How many were shortened.
+    """
+    graph = model.graph
+    given = {one.name for one in graph.input}
+    names = given | {one.name for one in graph.initializer}
+    names |= {name for node in graph.node for name in (*node.input, *node.output)}
+    build = GraphBuild(unused_prefix("f32_", names))
+    wide = [
+        one
+        for one in graph.initializer
+        if one.data_type == onnx.TensorProto.DOUBLE and one.name not in given and is_inside(one)
+        if math.prod(one.dims) >= _OUTSIDE
+    ]
+    for one in wide:
+        short = build.constant(numpy_helper.to_array(one).astype(np.float32))
+        build.nodes.append(helper.make_node("Cast", [short], [one.name], to=one.data_type))
+        graph.initializer.remove(one)
+    graph.initializer.extend(build.constants)
+    nodes = [*build.nodes, *graph.node]
+    if wide:
+        del graph.node[:]
+        graph.node.extend(nodes)
+    return len(wide)
 
 
 def rewrite_misread(model: onnx.ModelProto) -> int:

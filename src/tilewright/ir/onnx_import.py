@@ -21,7 +21,12 @@ import onnx
 from iree.compiler.tools.import_onnx.__main__ import main, parse_arguments
 
 from tilewright.ir.onnx_branches import merge_branches
-from tilewright.ir.onnx_definitions import inline_composed, name_apart, rewrite_misread
+from tilewright.ir.onnx_definitions import (
+    inline_composed,
+    name_apart,
+    rewrite_misread,
+    shorten_weights,
+)
 from tilewright.ir.onnx_graphs import is_inside
 from tilewright.ir.onnx_images import rewrite_images
 from tilewright.ir.onnx_orders import rank_largest
@@ -59,8 +64,9 @@ def run(arguments: Sequence[str]) -> None:
             repeat_elements,
             split_products,
             drop_zero_points,
+            split_recurrent,
+            shorten_weights,
         ]
-        changes.append(split_recurrent)
         if sum(change(model) for change in changes):
             # Where other files are is said relative to the model.
             options += ["--data-dir", str(Path(path).resolve().parent)]

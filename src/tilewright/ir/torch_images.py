@@ -191,42 +191,36 @@ def _between(x: Any, size: Any, corners: bool, scales: Any) -> Any:
 
 
 def _between_along(x: Any, axis: int, often: int, corners: bool) -> Any:
-    m = x.shape[axis]
-    places = [[(r + 0.5) / often - 0.5 for r in range(often)]]
+    m, kind = x.shape[axis], torch.promote_types(x.dtype, torch.float32)
+    each = torch.arange(often, dtype=kind, device=x.device)
+    places = ((each + 0.5) / often - 0.5).unsqueeze(0)
     if corners:
-        whole = often * m - 1
-        places = [[(r * (m - 1) - q * (often - 1)) / whole for r in range(often)] for q in range(m)]
-    shape = [len(places), often, *(1 for _ in x.shape[axis + 1 :])]
-
-    def times_share(part: Any, share: Callable[[float], float]) -> Any:
-        table = torch.tensor([[share(at) for at in row] for row in places], dtype=x.dtype)
-        return part.unsqueeze(axis + 1) * table.reshape(shape)
-
+        first = torch.arange(m, dtype=kind, device=x.device).unsqueeze(1)
+        places = (each * (m - 1) - first * (often - 1)) / (often * m - 1)
     before = torch.cat([x.narrow(axis, 0, 1), x.narrow(axis, 0, m - 1)], axis)
     behind = torch.cat([x.narrow(axis, 1, m - 1), x.narrow(axis, m - 1, 1)], axis)
-    made = times_share(x, lambda at: 1 - abs(at)) + times_share(before, lambda at: max(-at, 0.0))
-    return (made + times_share(behind, lambda at: max(at, 0.0))).flatten(axis, axis + 1)
+    parts = (x, 1 - places.abs()), (before, torch.relu(-places)), (behind, torch.relu(places))
+    ones = [1 for _ in x.shape[axis + 1 :]]
+    made = [
+        part.unsqueeze(axis + 1) * share.reshape([*share.shape, *ones]) for part, share in parts
+    ]
+    return (made[0] + made[1] + made[2]).flatten(axis, axis + 1)
 
 
 def _interpolated(x: Any, size: Any, corners: bool, scales: Any) -> Any:
     """Images of another size, each element between two: along each axis a product with a matrix."""
-    area = list(x.shape[2:])
+    area, kind = list(x.shape[2:]), torch.promote_types(x.dtype, torch.float32)
     if not _are_known([*(size or []), *area]):
         return NotImplemented
     factors = scales or [None] * len(area)
     sizes = size or [int(m * factor) for m, factor in zip(area, factors, strict=True)]
     for axis, m, n, factor in zip(range(2, x.dim()), area, sizes, factors, strict=True):
         step = 1 / factor if factor else m / n
-        rows = [[0.0] * m for _ in range(n)]
-        for number, row in enumerate(rows):
-            at = max((number + 0.5) * step - 0.5, 0.0)
-            if corners:
-                at = number * (m - 1) / (n - 1) if n > 1 else 0.0
-            low = min(int(at), m - 1)
-            row[low] += 1 - (at - low)
-            row[min(low + 1, m - 1)] += at - low
-        table = torch.tensor(rows, dtype=x.dtype)
-        x = (x.transpose(axis, -1) @ table.transpose(0, 1)).transpose(axis, -1)
+        at = torch.arange(n, dtype=kind, device=x.device).unsqueeze(1)
+        at = at * ((m - 1) / max(n - 1, 1)) if corners else (at + 0.5) * step - 0.5
+        place = torch.arange(m, dtype=kind, device=x.device)
+        share = _triangle((place - at.clamp(0, m - 1)).abs()).to(x.dtype)
+        x = (x.transpose(axis, -1) @ share.transpose(0, 1)).transpose(axis, -1)
     return x
 
 

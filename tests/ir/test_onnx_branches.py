@@ -172,6 +172,9 @@ STAYS: dict[str, Callable[[Net], str]] = {
         "Add", net.conv("x", 3), net.conv("x", (9, 8), pads=[0] * 4)
     ),
     "a channel, added to all": lambda net: net.op("Add", net.conv("x", 1, results=1), "x"),
+    "a number of more dimensions": lambda net: net.op(
+        "Add", net.op("Mul", net.conv("x", 3), net.known(1, 1, 1, 1, 1)), net.conv("x", 3)
+    ),
     "a convolution by itself": lambda net: net.norm(net.conv("x", 3)),
 }
 

@@ -27,6 +27,8 @@ from tilewright.ir.onnx_graphs import (
 )
 
 _FLOAT = onnx.TensorProto.FLOAT
+# Dimensions that the image of a convolution has at least.
+_LEAST = 3
 
 
 def merge_branches(model: onnx.ModelProto) -> int:
@@ -279,16 +281,16 @@ class _Sums:
             self._inside.add(name)
 
     def _for_each_result(self, name: str, value: _Sum) -> Any:
-        """A known tensor as one number, or one for each result of a sum; None where it is neither.
+        """A known tensor as one number, or one for each result of a sum; None where it is neither,
+        or would give the result more dimensions.
 
-        Of an image alone it is not known which of its axes are which.
+        Of an image alone it is not known which of its axes are which, nor how many it has.
         """
-        given = self._array(name)
-        if given is None:
+        given, window = self._array(name), value.window()
+        if given is None or given.ndim > (_LEAST if window is None else 2 + len(window.kernel)):
             return None
         if given.size == 1:
             return float(given.reshape(()))
-        window = value.window()
         if window is None:
             return None
         whole = (window.results, *(1 for _ in window.kernel))

@@ -58,12 +58,12 @@ def rewrite_images(model: onnx.ModelProto) -> int:
         How many operations were rewritten.
     """
     graph = model.graph
-    if version_of(model) < _OLDEST or not any(_is_asked(one) for one in graph.node):
+    if version_of(model) < _OLDEST or not any(_may_be_rewritten(one) for one in graph.node):
         return 0
     images = _Images(version_of(model), shapes_of(model), constants_of(graph))
 
     def write(node: onnx.NodeProto, build: GraphBuild) -> bool:
-        if not _is_asked(node):
+        if not _may_be_rewritten(node):
             return False
         given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         return bool(_WRITERS[node.op_type](images, node, given, build))
@@ -177,7 +177,7 @@ class _Images:
 
     # -- convolutions --------------------------------------------------------------------------
 
-    def sparse(self, node: onnx.NodeProto, given: dict[str, Any], build: GraphBuild) -> bool:
+    def strided(self, node: onnx.NodeProto, given: dict[str, Any], build: GraphBuild) -> bool:
         """A convolution of channels by themselves that reads single pixels, not all of them."""
         channels, *kernel = self._sizes(node.input[1])[1:] or [None]
         if [channels, *kernel] != [1] * (1 + len(kernel)) or any(given.get("pads", ())):
@@ -309,7 +309,7 @@ class _Images:
 _WRITERS = {
     "AveragePool": _Images.pool,
     "Col2Im": _Images.columns,
-    "Conv": _Images.sparse,
+    "Conv": _Images.strided,
     "ConvTranspose": _Images.transposed,
     "GridSample": _Images.grid,
     "InstanceNormalization": _Images.instances,
@@ -317,7 +317,7 @@ _WRITERS = {
 }
 
 
-def _is_asked(node: onnx.NodeProto) -> bool:
+def _may_be_rewritten(node: onnx.NodeProto) -> bool:
     """Whether an operation may have to be written by others; a model is full of convolutions."""
     if node.domain or node.op_type not in _WRITERS:
         return False

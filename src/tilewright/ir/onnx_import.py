@@ -37,7 +37,7 @@ from tilewright.ir.onnx_sizes import compute_sizes
 from tilewright.ir.onnx_versions import bring_up
 from tilewright.ir.onnx_zero_points import drop_zero_points, split_products
 
-# Bytes of weights in files beside a model that are read to see what can be said otherwise.
+# Bytes of a model, with weights in files beside it, that are read to see what to say otherwise.
 _READ = 1 << 30
 
 
@@ -87,7 +87,10 @@ def _read_weights(model: onnx.ModelProto, folder: Path) -> None:
         if pair.key == "location"
     }
     files = [folder / name for name in outside]
-    if all(one.is_file() for one in files) and sum(one.stat().st_size for one in files) <= _READ:
+    if not all(one.is_file() for one in files):
+        return
+    # Together they have to fit a protobuf, as which they are handed on.
+    if model.ByteSize() + sum(one.stat().st_size for one in files) <= _READ:
         onnx.load_external_data_for_model(model, str(folder))
 
 

@@ -178,7 +178,8 @@ def _between(build: GraphBuild, resize: _Resize, value: str, axis: int, version:
 
 
 def _places(resize: _Resize, axis: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """How far from the element at their beginning those are that are made of it, or of each."""
+    """How far behind an element those are that take its place: (times,), the same for all elements,
+    or (size, times)."""
     often, size = resize.times[axis], resize.sizes[axis]
     each = np.arange(often)
     if resize.where == _OUTERMOST and size is not None:

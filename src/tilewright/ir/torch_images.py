@@ -32,7 +32,7 @@ def of_images() -> dict[Any, Callable[..., Any]]:
     found[_aten.pad.default] = _pad
     for rank in (1, 2, 3):
         found[getattr(_aten, f"reflection_pad{rank}d").default] = _reflection_pad
-        found[getattr(_aten, f"conv{rank}d").default] = _sparse
+        found[getattr(_aten, f"conv{rank}d").default] = _strided
         found[getattr(_aten, f"conv{rank}d").padding] = _same
         found[getattr(_aten, f"adaptive_avg_pool{rank}d").default] = _adaptive_mean
         found[getattr(_aten, f"adaptive_max_pool{rank}d").default] = _adaptive_maximum
@@ -67,8 +67,13 @@ def _adaptive_mean(x: Any, size: Sequence[int]) -> Any:
         begin, end = _windows(x.shape[axis], n, x.device)
         place = torch.arange(x.shape[axis], device=x.device)
         share = ((place >= begin) & (place < end)).to(x.dtype) / (end - begin).to(x.dtype)
-        x = (x.transpose(axis, -1) @ share.transpose(0, 1)).transpose(axis, -1)
+        x = _mixed(x, axis, share)
     return x
+
+
+def _mixed(x: Any, axis: int, share: Any) -> Any:
+    """Sums of what is along an axis, by the shares (results, elements) that a matrix has."""
+    return (x.transpose(axis, -1) @ share.transpose(0, 1)).transpose(axis, -1)
 
 
 def _adaptive_maximum(x: Any, size: Sequence[int]) -> Any:
@@ -151,7 +156,7 @@ def _smoothed(
         place = torch.arange(m, dtype=x.dtype, device=x.device) + 0.5
         counts = falls((place - at).abs() / wide)
         share = counts / counts.sum(-1, keepdim=True)
-        x = (x.transpose(axis, -1) @ share.transpose(0, 1)).transpose(axis, -1)
+        x = _mixed(x, axis, share)
     return x
 
 
@@ -220,7 +225,7 @@ def _interpolated(x: Any, size: Any, corners: bool, scales: Any) -> Any:
         at = at * ((m - 1) / max(n - 1, 1)) if corners else (at + 0.5) * step - 0.5
         place = torch.arange(m, dtype=kind, device=x.device)
         share = _triangle((place - at.clamp(0, m - 1)).abs()).to(x.dtype)
-        x = (x.transpose(axis, -1) @ share.transpose(0, 1)).transpose(axis, -1)
+        x = _mixed(x, axis, share)
     return x
 
 
@@ -284,7 +289,7 @@ def _same(
     return convolve(x, weight, bias, tuple(stride), 0, tuple(dilation), groups)
 
 
-def _sparse(
+def _strided(
     x: Any,
     weight: Any,
     bias: Any = None,
